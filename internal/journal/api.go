@@ -148,6 +148,11 @@ func (j *Journal) RotationDue(framed uint64) Rotation   { panic("stub") } // L
 func (j *Journal) RotationState() RotationState         { panic("stub") } // L
 func (j *Journal) Enqueue(f *Frame, t Rotation) *Ticket { panic("stub") } // L; reserves bytes, queues, no position yet
 
+// Tenant slots are derived from the ledger and the queue, so nothing has to be returned by hand: a tenant is seated while a segment holds a
+// durable frame of it (held) or a frame of it is queued (reserved). Enqueue seats, an outcome without a frame and reclaiming unseat.
+func (j *Journal) TenantSeated(tenant string) bool { panic("stub") } // L
+func (j *Journal) Seats() (held, reserved int)     { panic("stub") } // L, O(1)
+
 // Ticket is a queued frame. Done is closed when its outcome is known and its Payload no longer referenced.
 type Ticket struct{}
 
