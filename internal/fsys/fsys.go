@@ -9,7 +9,13 @@
 // of its directory.
 package fsys // import "github.com/otelweir/weir/internal/fsys"
 
-import "io/fs"
+import (
+	"errors"
+	"io/fs"
+)
+
+// ErrLocked says that somebody holds the lock asked for.
+var ErrLocked = errors.New("locked")
 
 // FS is a file system. Errors are *fs.PathError or *os.LinkError around a
 // syscall.Errno, so errors.Is(err, fs.ErrNotExist) and errors.Is(err,
@@ -27,15 +33,16 @@ type FS interface {
 	// Rename replaces newName.
 	Rename(oldName, newName string) error
 	// RenameNoReplace fails with fs.ErrExist when newName exists. Where the
-	// file system cannot do it atomically it links and then unlinks.
+	// file system cannot do it atomically it links and then unlinks, so power
+	// loss may leave both names of the one file.
 	RenameNoReplace(oldName, newName string) error
 	Link(oldName, newName string) error
 	Unlink(name string) error
 	// SyncDir makes the names in dir durable, through a descriptor opened
 	// anew. EINVAL and ENOTSUP mean the file system cannot.
 	SyncDir(dir string) error
-	// Statfs returns the bytes free for this process and the size of the
-	// volume that holds dir.
+	// Statfs returns the bytes free for this process (without what is kept
+	// for the superuser) and the size of the volume that holds dir.
 	Statfs(dir string) (free, total uint64, err error)
 	// Lock takes an exclusive advisory lock on name, creating it. A lock held
 	// by anybody, this process included, is ErrLocked.
