@@ -24,6 +24,9 @@ const (
 	KindProfiles Kind = 4
 )
 
+// String is "logs", "traces", "metrics", "profiles".
+func (k Kind) String() string { panic("stub") }
+
 type Lane struct {
 	Tenant string
 	Kind   Kind

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/otelweir/weir/barrier"
+)
+
+// pass is the result of the last finished housekeeping pass. Guarded by the
+// journal lock.
+type pass struct {
+	planned bool // false: skipped, since no barrier was ever recorded
+	removed int
+}
+
+var errNotBound = errors.New("the log is not started yet")
+
+// Barrier makes durable what was settled: the log's half of contract §5. force
+// asks the sinks to flush first; so does a set latch, or more bytes held by
+// handles than the pressure watermark allows, each at most once per barrier
+// interval.
+func (c *Coordinator) Barrier(ctx context.Context, force bool) error {
+	sp, lp := c.schedule.Load(), c.lanes.Load()
+	if sp == nil || lp == nil {
+		return errNotBound
+	}
+	schedule, lanes := *sp, *lp
+
+	var rotation error
+	c.withTurn(func() { rotation = c.Journal.RotateIfAged() })
+
+	now := time.Now()
+	if force || (c.wantsFlush(schedule, lanes) && now.Sub(c.lastForced) >= schedule.BarrierInterval()) {
+		c.lastForced = now
+		schedule.Flush(ctx)
+	}
+	c.settledBytes.Store(0)
+	if err := c.Journal.Stamp(lanes.Frontiers()); err != nil {
+		return fmt.Errorf("record the settled horizons: %w", err)
+	}
+	c.Journal.Lock()
+	c.unattempted.Store(c.Journal.ReclaimState().EligibleUnattempted)
+	c.Journal.Unlock()
+	c.relieve()
+	if rotation != nil {
+		return fmt.Errorf("rotate the aged segment: %w", rotation)
+	}
+	return nil
+}
+
+// wantsFlush says whether a barrier should force the sinks although nobody
+// asked for it.
+func (c *Coordinator) wantsFlush(s barrier.Schedule, l Lanes) bool {
+	if c.refusing.Load() {
+		return true
+	}
+	w := s.PressureWatermark()
+	return w > 0 && float64(l.HeldBytes()) > w*float64(c.Limit)
+}
+
+// Housekeep reclaims at most maxUnlinks settled segments, discharges what a
+// rotation left behind, leaves the latch if there is room again, and rotates
+// by force when nothing else can ever make room: the log's half of contract
+// §5, in its order.
+func (c *Coordinator) Housekeep(ctx context.Context, maxUnlinks int) (barrier.Progress, error) {
+	select { // what asked for this pass is answered by it
+	case <-c.pressure:
+	default:
+	}
+	progress, err := c.reclaim(ctx, maxUnlinks)
+	var discharge error
+	c.withTurn(func() { discharge = c.Journal.Discharge() })
+	if progress.Removed > 0 {
+		c.leaveLatch(c.roomAgain)
+	}
+	forced := c.forceRotation()
+	c.observeFloor()
+	c.relieve()
+	return progress, errors.Join(err, discharge, forced)
+}
+
+// reclaim is the pass's two halves: planned and committed under the journal
+// lock, its file half under none.
+func (c *Coordinator) reclaim(ctx context.Context, maxUnlinks int) (barrier.Progress, error) {
+	c.Journal.Lock()
+	if !c.Journal.BarrierSeen() {
+		c.pass = pass{}
+		c.Journal.Unlock()
+		return barrier.Progress{}, nil
+	}
+	plan := c.Journal.Prepare(maxUnlinks)
+	c.Journal.Unlock()
+
+	if plan != nil {
+		plan.Execute(ctx)
+	}
+
+	c.Journal.Lock()
+	defer c.Journal.Unlock()
+	var p barrier.Progress
+	if plan != nil {
+		p.Planned, p.Removed, p.Remaining = c.Journal.Commit(plan)
+	}
+	c.pass = pass{planned: true, removed: p.Removed}
+	c.unattempted.Store(c.Journal.ReclaimState().EligibleUnattempted)
+	return p, nil
+}
+
+// roomAgain is the latch's condition after a pass that removed a segment.
+// Called under the journal lock.
+func (c *Coordinator) roomAgain() bool {
+	f := c.Journal.Figures()
+	return f.Unreclaimed < c.Limit && (c.latch.cause != causeSegments || f.ClosedRetained < c.MaxSegments)
+}
+
+// forceRotation ends the current segment when the whole backlog is in it and
+// the log refuses for bytes: otherwise no pass could ever free any. Decided
+// under the journal lock, done under the writer turn after releasing it.
+func (c *Coordinator) forceRotation() error {
+	c.Journal.Lock()
+	r := c.Journal.ReclaimState()
+	needed := c.latch.set && c.latch.cause == causeBytes && c.pass.planned && c.pass.removed == 0 &&
+		r.Eligible == 0 && r.Retrying == 0 && r.CurrentHoldsAll && c.Journal.Figures().ClosedRetained < c.MaxSegments
+	c.Journal.Unlock()
+	if !needed {
+		return nil
+	}
+	var err error
+	c.withTurn(func() { err = c.Journal.RotateForced() })
+	if err != nil {
+		return fmt.Errorf("end the segment that holds the whole backlog: %w", err)
+	}
+	return nil
+}
+
+// withTurn runs f under the writer turn. Its holders never wait for anything
+// but the disk, so neither does this.
+func (c *Coordinator) withTurn(f func()) {
+	c.Journal.TurnC() <- struct{}{}
+	defer c.Journal.ReleaseTurn()
+	f()
+}
+
+// Pressure delivers a value when both passes should run early.
+func (c *Coordinator) Pressure() <-chan struct{} { return c.pressure }
+
+// relieve asks for early passes when the log is over its watermark and they
+// would find something to do: a segment's worth of frames settled since the
+// last cut, or a segment nobody has tried to unlink yet. Atomics only: it is
+// on the ack path.
+func (c *Coordinator) relieve() {
+	p := c.schedule.Load()
+	if p == nil || (c.settledBytes.Load() < c.SegmentSize && !c.unattempted.Load()) {
+		return
+	}
+	w := (*p).PressureWatermark()
+	if w <= 0 || float64(c.Journal.Stats().Unreclaimed) <= w*float64(c.Limit) {
+		return
+	}
+	select {
+	case c.pressure <- struct{}{}:
+	default:
+	}
+}
