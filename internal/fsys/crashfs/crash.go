@@ -117,7 +117,7 @@ func (f *FS) afterCrash(n *inode, copies map[*inode]*inode, rng *rand.Rand, keep
 	if c := copies[n]; c != nil {
 		return c
 	}
-	c := &inode{ino: n.ino, mode: n.mode}
+	c := &inode{ino: n.ino, base: n.base, mode: n.mode}
 	copies[n] = c
 	if n.dir == nil {
 		f.contentsAfterCrash(c, n, rng, keep)
@@ -241,7 +241,7 @@ func (f *FS) WriteFile(name string, data []byte) error {
 	}
 	if n == nil || n.dir != nil {
 		n = f.newInode(0o600)
-		n.nlink = 1
+		n.nlink, n.base = 1, base
 		dir.dir.live[base] = n
 	}
 	dir.dir.durable[base] = n

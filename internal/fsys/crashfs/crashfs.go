@@ -339,6 +339,7 @@ func (f *FS) change(dir *inode, changes ...entry) {
 		set(dir.dir.live, e)
 		if e.n != nil {
 			e.n.nlink++
+			e.n.base = e.name
 		}
 	}
 	for _, old := range replaced {
@@ -409,10 +410,7 @@ type lock struct{ h *handle }
 func (l lock) File() fsys.File { return l.h }
 
 func (l lock) Unlock() error {
-	return l.h.fs.call(Call{Op: OpUnlock, Name: l.h.name}, func(*outcome) error {
-		if l.h.closed {
-			return fs.ErrClosed
-		}
+	return l.h.call(Call{Op: OpUnlock}, func(*outcome) error {
 		l.h.n.locked = false
 		l.h.close()
 		return nil
@@ -428,9 +426,13 @@ type handle struct {
 	closed   bool
 }
 
-// call runs fn as a call on an open file.
+// call runs fn as a call on an open file, under the name the file has now:
+// faults and traces are to tell the header of a prepared segment from the
+// frames of an installed one, which come through the same handle.
 func (h *handle) call(c Call, fn func(*outcome) error) error {
-	c.Name = h.name
+	h.fs.mu.Lock()
+	c.Name = path.Join(path.Dir(filepath.ToSlash(h.name)), h.n.base)
+	h.fs.mu.Unlock()
 	return h.fs.call(c, func(out *outcome) error {
 		if h.closed {
 			return fs.ErrClosed
@@ -575,7 +577,7 @@ func (h *handle) SeekData(off int64) (data int64, err error) {
 
 func (h *handle) Stat() (info fsys.Info, err error) {
 	err = h.call(Call{Op: OpStat}, func(*outcome) error {
-		info = h.n.info(path.Base(filepath.ToSlash(h.name)))
+		info = h.n.info(h.n.base)
 		return nil
 	})
 	return info, err

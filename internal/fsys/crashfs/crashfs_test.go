@@ -605,6 +605,17 @@ func TestStopAtAndTrace(t *testing.T) {
 	}
 }
 
+func TestFaultsKnowAnOpenFileByItsPresentName(t *testing.T) {
+	f := New(0)
+	file := create(t, f, "/next.partial")
+	f.Inject(Fault{Op: OpDatasync, Match: "*.wal", Err: syscall.EIO})
+	require.NoError(t, file.Datasync())
+	require.NoError(t, f.Rename("/next.partial", "/1.wal"))
+	err := file.Datasync()
+	require.ErrorIs(t, err, syscall.EIO)
+	assert.ErrorContains(t, err, "/1.wal")
+}
+
 func TestHookHoldsACall(t *testing.T) {
 	f := New(0)
 	file := durable(t, f, "/a")

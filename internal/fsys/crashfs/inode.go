@@ -19,6 +19,7 @@ const maxVersions = 8
 // inode is a file, a directory or a symbolic link.
 type inode struct {
 	ino     uint64
+	base    string // the name it got last, for messages
 	mode    fs.FileMode
 	nlink   int
 	handles int
