@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package otlpwire
+
+// Wire types of protobuf.
+const (
+	wireVarint     = 0
+	wireFixed64    = 1
+	wireLength     = 2
+	wireStartGroup = 3
+	wireEndGroup   = 4
+	wireFixed32    = 5
+)
+
+// The readers return the position behind what they read or, when it cannot be
+// read, one of these.
+const (
+	truncated  = -1 - iota // the message ends before the value does
+	overlong               // a varint of more than ten bytes
+	badLength              // a length that is negative as an int64
+	badNumber              // a field number that is not positive as an int32
+	badGroup               // the end of a group that was not begun
+	badWire                // wire type 6 or 7
+	defectsEnd             //
+)
+
+// varint reads a varint at pos. Of a tenth byte only the lowest bit counts;
+// the others are dropped, not refused.
+func readVarint(b []byte, pos int) (v uint64, next int) {
+	for shift := uint(0); shift < 64; shift += 7 {
+		if pos >= len(b) {
+			return 0, truncated
+		}
+		c := b[pos]
+		pos++
+		v |= uint64(c&0x7f) << shift
+		if c < 0x80 {
+			return v, pos
+		}
+	}
+	return 0, overlong
+}
+
+// readTag reads a field's number and wire type. The number is taken modulo
+// 2³², so 2³²+1 is field 1.
+func readTag(b []byte, pos int) (number int32, wire uint8, next int) {
+	v, next := readVarint(b, pos)
+	if next < 0 {
+		return 0, 0, next
+	}
+	if number = int32(v >> 3); number <= 0 {
+		return 0, 0, badNumber
+	}
+	return number, uint8(v & 7), next
+}
+
+// readLength reads the length of a length-delimited value and returns where
+// the value begins. The value lies within b.
+func readLength(b []byte, pos int) (n, next int) {
+	v, next := readVarint(b, pos)
+	switch {
+	case next < 0:
+		return 0, next
+	case int64(v) < 0:
+		return 0, badLength
+	case v > uint64(len(b)-next):
+		return 0, truncated
+	}
+	return int(v), next
+}
+
+// skip passes over the value of a field that is not known.
+//
+// Groups are odd: the first value inside one that is not itself a group ends
+// the search, as if it were the value of the field; what follows is read as
+// fields of the surrounding message, where the end of the group is then an
+// error. And the end of an empty group must not be the end of the message.
+func skip(b []byte, pos int, wire uint8) (next int) {
+	for depth := 0; pos < len(b); {
+		switch wire {
+		case wireVarint:
+			_, next = readVarint(b, pos)
+			return next
+		case wireFixed64:
+			return fits(b, pos+8)
+		case wireFixed32:
+			return fits(b, pos+4)
+		case wireLength:
+			n, next := readLength(b, pos)
+			if next < 0 {
+				return next
+			}
+			return next + n
+		case wireStartGroup:
+			depth++
+		case wireEndGroup:
+			if depth == 0 {
+				return badGroup
+			}
+			depth--
+		default:
+			return badWire
+		}
+		if depth == 0 {
+			return pos
+		}
+		if _, wire, pos = readTag(b, pos); pos < 0 {
+			return pos
+		}
+	}
+	return truncated
+}
+
+func fits(b []byte, end int) int {
+	if end > len(b) {
+		return truncated
+	}
+	return end
+}
+
+// countVarints says how many varints b is made of; defect is negative when it
+// is not.
+func countVarints(b []byte) (n int, defect int) {
+	run := 0 // bytes of the varint begun
+	for _, c := range b {
+		run++
+		if c < 0x80 {
+			n++
+			run = 0
+		} else if run == 10 {
+			return 0, overlong
+		}
+	}
+	if run != 0 {
+		return 0, truncated
+	}
+	return n, 0
+}
