@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// route is one stock exporter in a stock Collector, with an otlp receiver of
+// its own in front of it, so that a sender's answer is that exporter's.
+type route struct {
+	name     string
+	exporter string // YAML lines of its own, indented by four
+}
+
+// stock runs a Collector of stock components only: for every route an otlp
+// receiver and an exporter without a queue that retries without end. It
+// returns a sender's address per route.
+func stock(t *testing.T, n *node, profiles bool, routes []route) map[string]string {
+	t.Helper()
+	ports, err := FreePorts(len(routes))
+	require.NoError(t, err)
+	addrs := map[string]string{}
+	var receivers, exporters, pipelines strings.Builder
+	for i, r := range routes {
+		addrs[r.name] = Loopback(ports[i])
+		fmt.Fprintf(&receivers, "  otlp/%s: { protocols: { grpc: { endpoint: %q } } }\n", r.name, addrs[r.name])
+		kind, endpoint := "otlp_grpc", n.grpc
+		if strings.HasPrefix(r.name, "http") {
+			kind, endpoint = "otlp_http", "http://"+n.http
+		}
+		fmt.Fprintf(&exporters, `  %s/%s:
+    endpoint: %q
+    sending_queue: { enabled: false }
+    retry_on_failure: { initial_interval: 100ms, max_interval: 1s, max_elapsed_time: 0 }
+    tls: { insecure: true }
+    %s
+`, kind, r.name, endpoint, r.exporter)
+		for _, s := range []Signal{Logs, Traces, Metrics, Profiles} {
+			if s == Profiles && !profiles {
+				continue
+			}
+			fmt.Fprintf(&pipelines, "    %s/%s: { receivers: [otlp/%s], exporters: [%s/%s] }\n", s, r.name, r.name, kind, r.name)
+		}
+	}
+	config := filepath.Join(t.TempDir(), "stock.yaml")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil,
+		"receivers:\n%sexporters:\n%sservice:\n  telemetry: { metrics: { level: none } }\n  pipelines:\n%s",
+		receivers.String(), exporters.String(), pipelines.String()), 0o600))
+	args := []string{"--config", config}
+	if profiles {
+		args = append(args, "--feature-gates=service.profilesSupport")
+	}
+	c, err := Start(logFile(t, "stock"), nil, binary(t), args...)
+	require.NoError(t, err)
+	t.Cleanup(c.Kill)
+	require.NoError(t, c.WaitReady(within(t)))
+	return addrs
+}
