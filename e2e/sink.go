@@ -105,6 +105,17 @@ func (s *Sink) Service(name string) int {
 	return s.services[name]
 }
 
+// Foreign is how many items without an id arrived, from all services.
+func (s *Sink) Foreign() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, items := range s.services {
+		n += items
+	}
+	return n
+}
+
 // Damaged describes the items that arrived otherwise than they were sent.
 func (s *Sink) Damaged() []string {
 	s.mu.Lock()
@@ -223,17 +234,16 @@ func (s *metricsSink) Export(_ context.Context, r pmetricotlp.ExportRequest) (pm
 		a := arrival{resource: rm.Resource()}
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
-				if m.Type() != pmetric.MetricTypeGauge {
-					a.foreign++ // a metric of another sender; its points do not matter here
-					continue
-				}
-				for _, p := range m.Gauge().DataPoints().All() {
-					a.item(p.Attributes())
+				if m.Type() == pmetric.MetricTypeGauge {
+					for _, p := range m.Gauge().DataPoints().All() {
+						a.item(p.Attributes())
+					}
 				}
 			}
 		}
 		one := pmetric.NewMetrics()
 		rm.CopyTo(one.ResourceMetrics().AppendEmpty())
+		a.foreign = one.DataPointCount() - len(a.ids) // whatever their type
 		a.same = func(b Batch) bool { return equal(pmetricotlp.NewExportRequestFromMetrics(one), b) }
 		arrivals = append(arrivals, a)
 	}
