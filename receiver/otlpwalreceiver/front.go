@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package otlpwalreceiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/collector/receiver"
+
+	"github.com/otelweir/weir/internal/journal"
+	"github.com/otelweir/weir/internal/membudget"
+	"github.com/otelweir/weir/internal/otlpwire"
+	"github.com/otelweir/weir/internal/refusal"
+)
+
+// committer makes a frame durable, or says why not: coordinator.Coordinator.
+// done runs exactly once, when nothing refers to the frame's buffers any more.
+type committer interface {
+	Commit(ctx context.Context, f *journal.Frame, done func()) (journal.Position, error)
+}
+
+// front is what both transports do with a request once they have its bytes.
+type front struct {
+	admission  *admission
+	identity   *identity
+	maxNesting int
+	log        committer
+	reports    *reports
+
+	refusals refusals
+	accepted [len(signals) + 1]accepted // by signal
+}
+
+func newFront(cfg *Config, log committer, set receiver.Settings) (*front, error) {
+	id, err := newIdentity(cfg)
+	if err != nil {
+		return nil, err
+	}
+	r, err := newReports(set)
+	if err != nil {
+		return nil, err
+	}
+	return &front{
+		admission: &admission{
+			budget:      membudget.New(uint64(cfg.Admission.MaxInFlightBytes)),
+			maxRequests: int64(cfg.Admission.MaxRequests),
+			bodyTimeout: cfg.Admission.BodyTimeout,
+		},
+		identity:   id,
+		maxNesting: cfg.Admission.MaxNesting,
+		log:        log,
+		reports:    r,
+	}, nil
+}
+
+// accepted counts what was acknowledged.
+type accepted struct{ items, bytes atomic.Uint64 }
+
+// request is one export request in OTLP protobuf. It and its buffer belong to
+// whoever has it: front.accept takes them over.
+type request struct {
+	signal    signal
+	transport transport
+	format    string // what the client sent: protobuf or json
+
+	payload []byte
+	buffer  *[]byte // payload's, from bodies; nil when it is not pooled
+	charge  *membudget.Charge
+
+	frame  journal.Frame
+	pieces [1][]byte
+}
+
+// release gives back what the request holds, exactly once.
+func (r *request) release() {
+	r.payload, r.pieces[0] = nil, nil
+	r.charge.Release()
+	bodies.put(r.buffer)
+}
+
+// accept makes r durable and returns nil, or the refusal to answer with. It is
+// the part of contract §1 that comes before the journal lock.
+func (f *front) accept(ctx context.Context, r *request) *refusal.Error {
+	m, err := otlpwire.Measure(r.signal, r.payload, f.maxNesting)
+	if err != nil {
+		r.release()
+		return invalidPayload(err)
+	}
+	if m.Items == 0 {
+		r.release()
+		return nil
+	}
+	ctx = f.reports.start(ctx, r)
+	size, err := f.commit(ctx, r, m)
+	f.reports.end(ctx, r, m.Items, err)
+	if err != nil {
+		return asRefusal(err)
+	}
+	f.accepted[r.signal].items.Add(uint64(m.Items))
+	f.accepted[r.signal].bytes.Add(size)
+	return nil
+}
+
+// commit returns the frame's length once it is durable.
+func (f *front) commit(ctx context.Context, r *request, m otlpwire.Measurement) (uint64, error) {
+	tenant, metadata, err := f.identity.of(ctx)
+	if err != nil {
+		r.release()
+		return 0, err
+	}
+	if m.Items > math.MaxUint32 {
+		r.release()
+		return 0, invalidPayload(fmt.Errorf("%d items", m.Items))
+	}
+	r.pieces[0] = r.payload
+	r.frame = journal.Frame{
+		Kind:     kindOf(r.signal),
+		Tenant:   tenant,
+		Items:    uint32(m.Items),
+		Received: time.Now().UnixNano(),
+		Metadata: metadata,
+		Payload:  r.pieces[:],
+	}
+	size := r.frame.FramedLen()
+	_, err = f.log.Commit(ctx, &r.frame, r.release)
+	return size, err
+}
+
+func invalidPayload(err error) *refusal.Error {
+	return &refusal.Error{Reason: refusal.InvalidPayload, Cause: err, Text: fmt.Sprintf("invalid payload: %v", err)}
+}
+
+// asRefusal finds the refusal in err. There always is one; if there were not,
+// the data would be undecided.
+func asRefusal(err error) *refusal.Error {
+	var r *refusal.Error
+	if errors.As(err, &r) {
+		return r
+	}
+	return &refusal.Error{Reason: refusal.AppendIO, Cause: err, Text: fmt.Sprintf("wal append failed: %v", err)}
+}

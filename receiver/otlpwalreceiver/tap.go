@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package otlpwalreceiver
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/tap"
+)
+
+// tapHandle admits gRPC requests when their headers arrive: grpc-go buffers,
+// reads and decompresses a message before any code of ours sees a byte of it.
+// It runs under the connection's mutex, once per stream.
+func (t *grpcTransport) tapHandle(ctx context.Context, info *tap.Info) (context.Context, error) {
+	s, ours := t.methods[info.FullMethodName]
+	if !ours {
+		return ctx, nil // grpc-go answers UNIMPLEMENTED without reading a message
+	}
+	if r := t.front.admission.enter(); r != nil {
+		t.front.refusals.add(r.Reason, s, transportGRPC)
+		return ctx, r
+	}
+	return newReceiving(ctx, t.front.admission), nil
+}
+
+// receiving is the context of one admitted gRPC stream. It holds the request's
+// slot and ends the stream when its message takes too long to arrive. grpc-go
+// waits for a message on the context that the tap returned and on no other, so
+// this is where the body's deadline has to be.
+type receiving struct {
+	context.Context
+
+	admission *admission
+	cancel    context.CancelFunc
+	deadline  *time.Timer
+	expired   atomic.Bool
+	left      atomic.Bool
+	stop      func() bool // ends the watch for a stream that never reaches its handler
+}
+
+func newReceiving(stream context.Context, a *admission) *receiving {
+	r := &receiving{admission: a}
+	r.Context, r.cancel = context.WithCancel(stream)
+	r.deadline = time.AfterFunc(a.bodyTimeout, r.expire)
+	// A stream may end without its handler: reset by the client, or refused
+	// by grpc-go. Its context always ends.
+	r.stop = context.AfterFunc(stream, r.leave)
+	return r
+}
+
+func (r *receiving) expire() {
+	r.expired.Store(true)
+	r.cancel()
+}
+
+// Err tells the body's deadline from an ended stream: grpc-go makes the status
+// of it.
+func (r *receiving) Err() error {
+	err := r.Context.Err()
+	if err != nil && r.expired.Load() {
+		return context.DeadlineExceeded
+	}
+	return err
+}
+
+type receivingKey struct{}
+
+// Value returns r itself for receivingKey.
+func (r *receiving) Value(key any) any {
+	if _, ok := key.(receivingKey); ok {
+		return r
+	}
+	return r.Context.Value(key)
+}
+
+// received lifts the body's deadline; false means that it has passed.
+func (r *receiving) received() bool { return r.deadline.Stop() }
+
+// leave gives the slot back, once.
+func (r *receiving) leave() {
+	if r.left.Swap(true) {
+		return
+	}
+	r.stop()
+	r.deadline.Stop()
+	r.admission.leave()
+}
