@@ -25,7 +25,7 @@ build: $(DIST)/go.sum ## build bin/otelcol-weir, in seconds when the caches are 
 
 # The distribution's own package and go.mod follow from what it is made of, not from our code.
 $(DIST)/go.sum: builder-config.yaml go.mod go.sum
-	@rm -rf $(DIST)
+	@rm -rf $(DIST) && mkdir -p $(dir $(DIST))
 	$(OCB) --skip-compilation
 	@touch $@
 

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+const root = "../../../"
+
+// series is what the registry says of one Prometheus metric: the values of its
+// labels, nil where any value may come.
+type series map[string][]string
+
+// registry is metadata.yaml as the Collector's Prometheus endpoint shows it:
+// dots become underscores, a histogram is three metrics, nothing is appended.
+func registry(t *testing.T) map[string]series {
+	t.Helper()
+	var md struct {
+		Attributes map[string]struct {
+			Name string   `yaml:"name_override"`
+			Enum []string `yaml:"enum"`
+		} `yaml:"attributes"`
+		Telemetry struct {
+			Metrics map[string]struct {
+				Prefix     string   `yaml:"prefix"`
+				Attributes []string `yaml:"attributes"`
+				Histogram  any      `yaml:"histogram"`
+			} `yaml:"metrics"`
+		} `yaml:"telemetry"`
+	}
+	b, err := os.ReadFile(root + "metadata.yaml")
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(b, &md))
+	require.NotEmpty(t, md.Telemetry.Metrics)
+	all := map[string]series{}
+	for name, m := range md.Telemetry.Metrics {
+		s := series{"instance": nil, "job": nil}
+		for _, key := range m.Attributes {
+			a, ok := md.Attributes[key]
+			require.True(t, ok, "%s: attribute %s", name, key)
+			if a.Name == "" {
+				a.Name = key
+			}
+			s[underscored(a.Name)] = a.Enum
+		}
+		exported := underscored(m.Prefix + name)
+		if m.Histogram == nil {
+			all[exported] = s
+			continue
+		}
+		all[exported+"_count"], all[exported+"_sum"] = s, s
+		bucket := series{"le": nil}
+		for k, v := range s {
+			bucket[k] = v
+		}
+		all[exported+"_bucket"] = bucket
+	}
+	return all
+}
+
+func underscored(s string) string { return strings.ReplaceAll(s, ".", "_") }
+
+// check parses an expression and compares every selector and grouping in it
+// with the registry.
+func check(all map[string]series, expr string) error {
+	tree, err := parser.NewParser(parser.Options{}).ParseExpr(expr)
+	if err != nil {
+		return fmt.Errorf("%s: %w", expr, err)
+	}
+	var bad []string
+	known := series{}
+	parser.Inspect(tree, func(n parser.Node, _ []parser.Node) error {
+		v, ok := n.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		s, ok := all[v.Name]
+		if !ok {
+			bad = append(bad, "no metric "+v.Name)
+			return nil
+		}
+		for k := range s {
+			known[k] = nil
+		}
+		for _, m := range v.LabelMatchers {
+			if m.Name == labels.MetricName {
+				continue
+			}
+			values, ok := s[m.Name]
+			if !ok {
+				bad = append(bad, fmt.Sprintf("%s has no label %s", v.Name, m.Name))
+				continue
+			}
+			if values != nil && !slices.ContainsFunc(values, m.Matches) {
+				bad = append(bad, fmt.Sprintf("%s: no value of %s matches %s", v.Name, m.Name, m))
+			}
+			if m.Type == labels.MatchRegexp && values != nil { // every alternative is a value
+				for alternative := range strings.SplitSeq(m.Value, "|") {
+					if !slices.Contains(values, alternative) {
+						bad = append(bad, fmt.Sprintf("%s: %s is never %s", v.Name, m.Name, alternative))
+					}
+				}
+			}
+		}
+		return nil
+	})
+	parser.Inspect(tree, func(n parser.Node, _ []parser.Node) error {
+		if a, ok := n.(*parser.AggregateExpr); ok {
+			for _, g := range a.Grouping {
+				if _, ok := known[g]; !ok {
+					bad = append(bad, "grouped by "+g+", which no selected metric has")
+				}
+			}
+		}
+		return nil
+	})
+	if bad != nil {
+		return fmt.Errorf("%s: %s", expr, strings.Join(bad, "; "))
+	}
+	return nil
+}
+
+// TestF06_Alerts: every alert parses, speaks of metrics, labels and values that
+// exist, and has a section in the runbook.
+func TestF06_Alerts(t *testing.T) {
+	all := registry(t)
+	groups, errs := rulefmt.ParseFile(root+"deploy/prometheus/alerts.yaml", false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
+	require.Empty(t, errs)
+	runbook, err := os.ReadFile(root + "docs/operations.md")
+	require.NoError(t, err)
+	n := 0
+	for _, g := range groups.Groups {
+		for _, r := range g.Rules {
+			n++
+			require.NoError(t, check(all, r.Expr), r.Alert)
+			require.Equal(t, "docs/operations.md#"+strings.ToLower(r.Alert), r.Annotations["runbook"])
+			require.Regexp(t, regexp.MustCompile(`(?m)^#+ `+r.Alert+`$`), string(runbook), "a section for %s", r.Alert)
+		}
+	}
+	require.NotZero(t, n)
+}
+
+// TestF06_Dashboard: every query of the dashboard parses and speaks of
+// metrics, labels and values that exist.
+func TestF06_Dashboard(t *testing.T) {
+	all := registry(t)
+	b, err := os.ReadFile(root + "deploy/grafana/weir.json")
+	require.NoError(t, err)
+	var dashboard struct {
+		Panels []struct {
+			Title   string `json:"title"`
+			Targets []struct {
+				Expr string `json:"expr"`
+			} `json:"targets"`
+		} `json:"panels"`
+		Templating struct {
+			List []struct {
+				Type  string `json:"type"`
+				Query string `json:"query"`
+			} `json:"list"`
+		} `json:"templating"`
+	}
+	require.NoError(t, json.Unmarshal(b, &dashboard))
+	grafana := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*")
+	n := 0
+	for _, p := range dashboard.Panels {
+		for _, q := range p.Targets {
+			n++
+			require.NoError(t, check(all, grafana.Replace(q.Expr)), p.Title)
+		}
+	}
+	require.NotZero(t, n)
+	values := regexp.MustCompile(`^label_values\((\w+), (\w+)\)$`)
+	for _, v := range dashboard.Templating.List {
+		if v.Type != "query" {
+			continue
+		}
+		m := values.FindStringSubmatch(v.Query)
+		require.NotNil(t, m, v.Query)
+		require.Contains(t, all, m[1])
+		require.Contains(t, all[m[1]], m[2])
+	}
+}
+
+// TestCheck: what the two tests above rely on fails when it should.
+func TestCheck(t *testing.T) {
+	all := map[string]series{"a_b": {"state": {"x", "y"}, "instance": nil}}
+	require.NoError(t, check(all, `sum by (state) (rate(a_b{state=~"x|y", instance=~".*"}[5m]))`))
+	for _, expr := range []string{
+		`a_c`, `a_b{cause="x"}`, `a_b{state="z"}`, `a_b{state=~"x|z"}`, `sum by (cause) (a_b)`, `sum(a_b`,
+	} {
+		require.Error(t, check(all, expr), expr)
+	}
+}
