@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
@@ -28,6 +29,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/otelweir/weir/barrier"
 	"github.com/otelweir/weir/internal/journal"
 	"github.com/otelweir/weir/internal/otlpwire"
 	"github.com/otelweir/weir/receiver/otlpwalreceiver/internal/metadata"
@@ -262,3 +264,12 @@ func someProfiles(n int) pprofile.Profiles {
 	}
 	return pd
 }
+
+// fixedSchedule is a schedule that only states its intervals.
+type fixedSchedule struct {
+	barrier.Schedule
+	barrierEvery, housekeepingEvery time.Duration
+}
+
+func (s fixedSchedule) BarrierInterval() time.Duration      { return s.barrierEvery }
+func (s fixedSchedule) HousekeepingInterval() time.Duration { return s.housekeepingEvery }
