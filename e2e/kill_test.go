@@ -58,7 +58,7 @@ func TestG01_KillLoop(t *testing.T) {
 	var senders sync.WaitGroup
 	run := func(s Sender, patient bool) {
 		senders.Go(func() {
-			for i := 0; ; i++ {
+			for i := 0; t.Context().Err() == nil; i++ {
 				select {
 				case <-stop:
 					return
