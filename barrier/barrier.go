@@ -116,9 +116,9 @@ type Log interface {
 
 // Progress says what a housekeeping pass did.
 type Progress struct {
-	Planned   int // segments the pass set out to unlink
-	Removed   int // segments unlinked and recorded
-	Remaining int // segments still eligible, or whose unlink is being retried
+	Planned   int `json:"planned"`   // segments the pass set out to unlink
+	Removed   int `json:"removed"`   // segments unlinked and recorded
+	Remaining int `json:"remaining"` // segments still eligible, or whose unlink is being retried
 }
 
 // Registry is implemented by extensions that run the maintenance of logs. A

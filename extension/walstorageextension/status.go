@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package walstorageextension // import "github.com/otelweir/weir/extension/walstorageextension"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.uber.org/zap"
+
+	"github.com/otelweir/weir/barrier"
+	"github.com/otelweir/weir/extension/walstorageextension/internal/statuspage"
+	"github.com/otelweir/weir/internal/maintenance"
+)
+
+// stopWithin bounds how long Shutdown waits for readers of the page.
+const stopWithin = 5 * time.Second
+
+// statusServer is the status page's HTTP server and the sampler behind its
+// plot.
+type statusServer struct {
+	server  *http.Server
+	handler *statuspage.Handler
+	address net.Addr
+
+	sampling context.CancelFunc
+	done     sync.WaitGroup
+}
+
+func startStatusServer(ctx context.Context, w *walStorage, host component.Host) (*statusServer, error) {
+	cfg := w.cfg.Status.Get()
+	s := &statusServer{handler: statuspage.NewHandler(w.document)}
+	var err error
+	s.server, err = cfg.ToServer(ctx, host.GetExtensions(), w.telemetry, s.handler)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := cfg.ToListener(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", cfg.NetAddr.Endpoint, err)
+	}
+	s.address = listener.Addr()
+	w.telemetry.Logger.Info("Status page", zap.Stringer("address", s.address))
+
+	s.done.Go(func() {
+		if err := s.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			w.telemetry.Logger.Error("The status page is gone until a restart; the logs are not affected", zap.Error(err))
+			componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(fmt.Errorf("status page: %w", err)))
+		}
+	})
+	sampling, cancel := context.WithCancel(context.Background())
+	s.sampling = cancel
+	s.done.Go(func() { w.sample(sampling) })
+	return s, nil
+}
+
+// stop ends the server: readers have a moment, then they are cut off.
+func (s *statusServer) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stopWithin)
+	defer cancel()
+	s.sampling()
+	err := s.server.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("stop the status page: %w", err), s.server.Close())
+	}
+	s.handler.Wait(ctx)
+	s.done.Wait()
+	return err
+}
+
+// sample feeds every log's history until ctx ends.
+func (w *walStorage) sample(ctx context.Context) {
+	ticker := time.NewTicker(statuspage.SampleInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for _, entry := range w.registered() {
+			status, err := entry.status()
+			if err != nil {
+				continue // the page says so
+			}
+			entry.history.Add(statuspage.Sample{At: time.Now(), Unreclaimed: status.Unreclaimed, Refusing: status.Latch.Refusing})
+		}
+	}
+}
+
+func (w *walStorage) registered() []*logEntry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.entries()
+}
+
+// document is one look at every registered log. No lock of the extension is
+// held while a log is asked.
+func (w *walStorage) document() *statuspage.Document {
+	doc := &statuspage.Document{Extension: w.id.String(), Logs: []statuspage.Log{}}
+	for _, entry := range w.registered() {
+		l := statuspage.Log{ID: entry.id.String()}
+		status, err := entry.status()
+		if err != nil {
+			l.Error = err.Error()
+		}
+		l.Status = status
+		l.Maintenance = entry.maintenance()
+		l.History = entry.history.Samples()
+		doc.Logs = append(doc.Logs, l)
+	}
+	doc.Generated = time.Now()
+	return doc
+}
+
+// status asks the log; a log that panics must not take the page, or the
+// sampler, with it.
+func (e *logEntry) status() (s barrier.Status, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			s, err = barrier.Status{}, fmt.Errorf("the log's status panicked: %v", v)
+		}
+	}()
+	return e.log.Status(), nil
+}
+
+func (e *logEntry) maintenance() statuspage.Maintenance {
+	barriers, housekeeping := e.loop.Reports()
+	return statuspage.Maintenance{
+		Barrier:      newPass(barriers, e.loop.NextBarrier(), e.loop.BarrierInterval()),
+		Housekeeping: newPass(housekeeping, e.loop.NextHousekeeping(), e.loop.HousekeepingInterval()),
+	}
+}
+
+func newPass(r maintenance.PassReport, next time.Time, interval time.Duration) statuspage.Pass {
+	return statuspage.Pass{
+		Next: next, Interval: interval,
+		Runs: r.Runs, Failures: r.Failures, Running: r.Running,
+		Started: r.Started, Took: r.Took, LastError: r.LastError, Progress: r.Progress,
+	}
+}
