@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
@@ -105,7 +104,7 @@ func newRig(t testing.TB, log committer, change func(*Config)) *rig {
 	var err error
 	r.front, err = newFront(cfg, log, set)
 	require.NoError(t, err)
-	require.NoError(t, r.servers.start(context.Background(), cfg, r.front, signals[:], componenttest.NewNopHost(), set.TelemetrySettings))
+	require.NoError(t, r.servers.start(context.Background(), cfg, r.front, signals[:], newTestHost(), set.TelemetrySettings))
 	t.Cleanup(func() { require.NoError(t, r.servers.stop(context.Background())) })
 
 	r.conn, err = grpc.NewClient("passthrough:///"+r.servers.grpcAddr.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))

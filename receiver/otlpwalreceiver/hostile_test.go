@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package otlpwalreceiver
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/metrics"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/otelweir/weir/internal/otlpwire"
+)
+
+// heapPeak is the most the heap held while f ran.
+func heapPeak(f func()) uint64 {
+	done := make(chan struct{})
+	var peak uint64
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		for {
+			metrics.Read(sample)
+			peak = max(peak, sample[0].Value.Uint64())
+			select {
+			case <-done:
+				return
+			default:
+			}
+		}
+	})
+	f()
+	close(done)
+	watch.Wait()
+	return peak
+}
+
+func TestE02_Bombs(t *testing.T) {
+	const (
+		blown  = 32 << 20 // what each decompresses to
+		limit  = 1 << 20
+		atOnce = 50
+	)
+	log := &fakeLog{}
+	r := newRig(t, log, func(c *Config) {
+		c.WAL.MaxFrameSize = 512 * KiB
+		c.Protocols.HTTP.Get().ServerConfig.MaxRequestBodySize = limit
+		c.Protocols.GRPC.Get().MaxRecvMsgSizeMiB = 1
+		c.Admission.MaxInFlightBytes = 16 * MiB
+	})
+	zeros := make([]byte, blown)
+
+	for _, enc := range []string{"gzip", "zlib", "deflate", "zstd", "snappy", "x-snappy-framed", "lz4"} {
+		bomb := compress(t, enc, zeros)
+		for _, chunked := range []bool{false, true} {
+			t.Run(fmt.Sprintf("http %s, chunked %v", enc, chunked), func(t *testing.T) {
+				var all sync.WaitGroup
+				peak := heapPeak(func() {
+					for range atOnce {
+						all.Go(func() {
+							var body io.Reader = bytes.NewReader(bomb)
+							if chunked {
+								body = io.MultiReader(body) // hides the length
+							}
+							req, err := http.NewRequest(http.MethodPost, r.url(logsURLPath), body)
+							if !assert.NoError(t, err) {
+								return
+							}
+							req.Header.Set("Content-Type", contentProtobuf)
+							req.Header.Set("Content-Encoding", enc)
+							resp, err := r.client.Do(req)
+							if err != nil {
+								return // the server closed the connection while the bomb was still being sent
+							}
+							defer resp.Body.Close()
+							b, err := io.ReadAll(resp.Body)
+							if !assert.NoError(t, err) {
+								return
+							}
+							a := answer{code: resp.StatusCode, header: resp.Header, body: b}
+							info, _ := details(t, a.status(t))
+							switch a.code {
+							case http.StatusRequestEntityTooLarge:
+								assert.Equal(t, "too_large", info.GetReason())
+							case http.StatusServiceUnavailable: // others hold the budget
+								assert.Contains(t, info.GetReason(), "in_flight_")
+								assert.Equal(t, "1", a.header.Get("Retry-After"))
+							default:
+								assert.Fail(t, "unexpected answer", "%d %s", a.code, a.status(t).GetMessage())
+							}
+						})
+					}
+					all.Wait()
+				})
+				assert.Less(t, peak, uint64(atOnce*blown/2), "heap")
+				// Alone, nothing else can be the reason.
+				a := r.post(otlpwire.Logs, contentProtobuf, bomb, "Content-Encoding", enc)
+				assert.Equal(t, http.StatusRequestEntityTooLarge, a.code, "%s", a.body)
+			})
+		}
+	}
+	for _, enc := range []string{"gzip", "zstd", "snappy"} {
+		t.Run("grpc "+enc, func(t *testing.T) {
+			require.NotNil(t, encoding.GetCompressor(enc))
+			var all sync.WaitGroup
+			peak := heapPeak(func() {
+				for range atOnce {
+					all.Go(func() {
+						err := r.export(t.Context(), otlpwire.Logs, zeros[:blown/4], grpc.UseCompressor(enc))
+						// grpc-go's own answer; contract §2.
+						assert.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
+					})
+				}
+				all.Wait()
+			})
+			assert.Less(t, peak, uint64(atOnce*blown/2), "heap")
+		})
+	}
+	assert.Empty(t, log.take())
+	r.atRest()
+}
+
+func TestE02_BodiesWithinTheLimitInEveryEncoding(t *testing.T) {
+	log := &fakeLog{}
+	r := newRig(t, log, nil)
+	payload, json := sample(t, otlpwire.Logs)
+	for _, enc := range []string{"", "gzip", "zlib", "deflate", "zstd", "snappy", "x-snappy-framed", "lz4"} {
+		for contentType, body := range map[string][]byte{contentProtobuf: payload, contentJSON: json} {
+			var header []string
+			if enc != "" {
+				header = []string{"Content-Encoding", enc}
+			}
+			a := r.post(otlpwire.Logs, contentType, compress(t, enc, body), header...)
+			assert.Equal(t, 200, a.code, "%s %s: %s", enc, contentType, a.body)
+			frames := log.take()
+			if assert.Len(t, frames, 1, "%s %s", enc, contentType) {
+				assert.Equal(t, payload, frames[0].payload, "%s %s", enc, contentType)
+			}
+		}
+	}
+	r.atRest()
+}
+
+// What pdata would not accept is not acknowledged; what it accepts is kept as
+// it was sent.
+func TestE09_OddPayloads(t *testing.T) {
+	log := &fakeLog{}
+	r := newRig(t, log, nil)
+	payload, _ := sample(t, otlpwire.Logs)
+	unknown := protowire.AppendBytes(protowire.AppendTag(bytes.Clone(payload), 99, protowire.BytesType), []byte("from the future"))
+	twice := append(bytes.Clone(payload), payload...)
+	notUTF8 := bytes.Replace(payload, []byte("hello, world"), []byte("hello,\xff\xfe\xfdrld"), 1)
+
+	for name, c := range map[string]struct {
+		payload []byte
+		items   uint32 // 0 = refused
+	}{
+		"unknown field":     {unknown, 3},
+		"duplicated field":  {twice, 6},
+		"invalid UTF-8":     {notUTF8, 3},
+		"truncated":         {payload[:len(payload)-1], 0},
+		"wrong wire type":   {protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1), 0},
+		"length beyond end": {append(protowire.AppendTag(nil, 1, protowire.BytesType), 0xff, 0xff, 0xff, 0xff, 0x0f), 0},
+		"field number 0":    {[]byte{0x02, 0x00}, 0},
+		"endless varint":    {bytes.Repeat([]byte{0xff}, 12), 0},
+		"group without end": {protowire.AppendTag(nil, 5, protowire.StartGroupType), 0},
+		"too deep":          {nested(40), 0},
+		"deep enough":       {nested(20), 1},
+		"dense":             {bytes.Repeat([]byte{0x0a, 0x00}, 1<<20), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := r.export(t.Context(), otlpwire.Logs, c.payload)
+			a := r.post(otlpwire.Logs, contentProtobuf, c.payload)
+			frames := log.take()
+			if c.items > 0 {
+				require.NoError(t, err)
+				require.Equal(t, 200, a.code, "%s", a.body)
+				require.Len(t, frames, 2)
+				for _, f := range frames {
+					assert.Equal(t, c.items, f.frame.Items)
+					assert.Equal(t, c.payload, f.payload)
+				}
+				return
+			}
+			assert.Empty(t, frames)
+			assert.Equal(t, codes.InvalidArgument, status.Code(err), "%v", err)
+			assert.Equal(t, 400, a.code)
+			info, _ := details(t, a.status(t))
+			assert.Equal(t, "invalid_payload", info.GetReason())
+			assert.Contains(t, a.status(t).GetMessage(), "invalid payload: ")
+			assert.Equal(t, a.status(t).GetMessage(), status.Convert(err).Message(), "the same words on both transports")
+		})
+	}
+	r.atRest()
+}
+
+// nested is a log record whose body is depth arrays inside each other.
+func nested(depth int) []byte {
+	value := []byte{}
+	for range depth {
+		array := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), value)
+		value = protowire.AppendBytes(protowire.AppendTag(nil, 5, protowire.BytesType), array)
+	}
+	for _, field := range []protowire.Number{5, 2, 2, 1} { // body, log_records, scope_logs, resource_logs
+		value = protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), value)
+	}
+	return value
+}
+
+func TestE03_JSONThatWouldBlowUpIsRefusedBeforeItIsDecoded(t *testing.T) {
+	log := &fakeLog{}
+	r := newRig(t, log, nil)
+	deep := func(n int) string {
+		return `{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":` +
+			strings.Repeat(`{"arrayValue":{"values":[`, n) + strings.Repeat(`]}}`, n) + `}]}]}]}`
+	}
+	for name, c := range map[string]struct {
+		s       signal
+		json    string
+		refused string
+	}{
+		"empty spans":                {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("{},", 1<<20) + `{}]}]}]}`, "more than 32 times as much"},
+		"empty with space":           {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("{ } ,", 1<<20) + `{}]}]}]}`, "more than 32 times as much"},
+		"few empty spans":            {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("{},", 1<<10) + `{}]}]}]}`, ""},
+		"deep":                       {otlpwire.Logs, deep(5000), "nests deeper than 148 brackets"},
+		"deeper than Measure allows": {otlpwire.Logs, deep(40), "invalid payload: "},
+		"deep enough":                {otlpwire.Logs, deep(20), ""},
+		"brackets in strings": {otlpwire.Logs, `{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"` +
+			strings.Repeat(`[{\"`, 1000) + `"}}]}]}]}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := r.post(c.s, contentJSON, []byte(c.json))
+			if c.refused == "" {
+				assert.Equal(t, 200, a.code, "%s", a.body)
+				assert.Len(t, log.take(), 1)
+				return
+			}
+			assert.Equal(t, 400, a.code)
+			assert.Contains(t, a.status(t).GetMessage(), c.refused)
+			assert.Empty(t, log.take())
+		})
+	}
+	r.atRest()
+}
+
+// The bound on what JSON decodes to holds for honest and for hostile data: the
+// heap that the decoded form keeps is below it.
+func TestJSONShapeBoundsWhatIsDecoded(t *testing.T) {
+	for _, s := range signals {
+		_, json := sample(t, s)
+		shape := shapeOf(json)
+		assert.LessOrEqual(t, shape.decodedSize(len(json)), maxDensity*len(json), "%s: honest data is no bomb", signalNames[s])
+	}
+	for name, c := range map[string]struct {
+		s    signal
+		json string
+	}{
+		"spans":       {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("{},", 20_000) + `{}]}]}]}`},
+		"events":      {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[{"events":[` + strings.Repeat("{},", 20_000) + `{}]}]}]}]}`},
+		"histograms":  {otlpwire.Metrics, `{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"exponentialHistogram":{"dataPoints":[` + strings.Repeat("{},", 20_000) + `{}]}}]}]}]}`},
+		"buckets":     {otlpwire.Metrics, `{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"histogram":{"dataPoints":[{"bucketCounts":[` + strings.Repeat("1,", 20_000) + `1]}]}}]}]}]}`},
+		"attributes":  {otlpwire.Logs, `{"resourceLogs":[{"resource":{"attributes":[` + strings.Repeat("{},", 20_000) + `{}]}}]}`},
+		"values":      {otlpwire.Logs, `{"resourceLogs":[{"resource":{"attributes":[` + strings.Repeat(`{"value":{"kvlistValue":{}}},`, 20_000) + `{}]}}]}`},
+		"profiles":    {otlpwire.Profiles, `{"resourceProfiles":[{"scopeProfiles":[{"profiles":[` + strings.Repeat("{},", 20_000) + `{}]}]}]}`},
+		"log records": {otlpwire.Logs, `{"resourceLogs":[{"scopeLogs":[{"logRecords":[` + strings.Repeat("{},", 20_000) + `{}]}]}]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bound := shapeOf([]byte(c.json)).decodedSize(len(c.json))
+			data := newExportRequest(c.s)
+			before := heapLive()
+			require.NoError(t, data.UnmarshalJSON([]byte(c.json)))
+			held := heapLive() - before
+			assert.LessOrEqual(t, held, int64(bound), "%d bytes of JSON", len(c.json))
+			_, err := data.MarshalProto() // keeps data alive
+			require.NoError(t, err)
+		})
+	}
+}
+
+// A client that is refused by authentication has no message read.
+func TestAuthenticationComesBeforeTheBody(t *testing.T) {
+	log := &fakeLog{}
+	r := newRig(t, log, func(c *Config) {
+		c.Protocols.GRPC.Get().Auth = requireAuth()
+		c.Protocols.HTTP.Get().ServerConfig.Auth = requireHTTPAuth()
+	})
+	payload, _ := sample(t, otlpwire.Logs)
+
+	// The message never comes, the refusal does.
+	c := dialGRPC(t, r)
+	c.headers(1, "/"+grpcServices[otlpwire.Logs]+"/Export")
+	assert.Equal(t, codes.Unauthenticated, c.status(1))
+
+	h := dialSlow(t, r, logsURLPath, "", len(payload))
+	_, err := h.Write(payload) // net/http reads the rest of a short body before it answers
+	require.NoError(t, err)
+	a := readAnswer(t, h)
+	assert.Equal(t, http.StatusUnauthorized, a.code)
+	assert.Equal(t, codes.Unauthenticated, codes.Code(a.status(t).GetCode()))
+	assert.Equal(t, "no password", a.status(t).GetMessage())
+	assert.Empty(t, a.header.Values("Retry-After"))
+
+	require.NoError(t, r.export(withPassword(context.Background()), otlpwire.Logs, payload))
+	assert.Equal(t, 200, r.post(otlpwire.Logs, contentProtobuf, payload, "Password", "open sesame").code)
+	assert.Len(t, log.take(), 2)
+	r.atRest()
+}
