@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package delivery
+
+import (
+	"time"
+
+	"go.opentelemetry.io/collector/pipeline"
+	"go.opentelemetry.io/collector/pipeline/xpipeline"
+
+	"github.com/otelweir/weir/internal/journal"
+)
+
+// phase says who hands a lane its next frames.
+//
+//	           frame it has no place for
+//	┌─▶ current ───────────────────────▶ behind ◀─┐
+//	│      │  ▲                           │  │    │ head consumed, frames passed meanwhile
+//	│      │  └── catch-up reached main ──┘  │    │
+//	│      └──────────┬──────────────────────┘    │
+//	│                 ▼ attempt failed            │
+//	│          parked ⇄ blocked ──────────────────┤
+//	└─────────────────────────────────────────────┘
+//	           head consumed, no frame passed
+//
+// noPipeline is entered at birth and never left.
+type phase uint8
+
+const (
+	current    phase = iota // the main reader
+	behind                  // the catch-up reader, from cursor on
+	parked                  // nobody: an attempt failed, and only its head is tried again, when due
+	blocked                 // nobody: as parked, but for want of a place for what can not be delivered
+	noPipeline              // nobody, until a configuration has a pipeline for the signal
+)
+
+// halted phases are left only by a successful attempt on the head, or never.
+func (p phase) halted() bool { return p >= parked }
+
+// State is a lane's state as people see it.
+type State string
+
+// The states of a lane.
+const (
+	Idle       State = "idle"        // everything read of it is settled
+	Delivering State = "delivering"  // it keeps up with the log, or is about to
+	Parked     State = "parked"      // waits to try its head again
+	CatchingUp State = "catching_up" // the main reader is ahead of it
+	Held       State = "held"        // all that is unsettled was consumed and is held by a sink
+	Blocked    State = "blocked"     // its head can neither be delivered nor set aside
+	NoPipeline State = "no_pipeline" // no pipeline takes its signal
+)
+
+// maxGroups bounds the unsettled groups of one lane (about 200 bytes and 16
+// per frame each). A lane beyond it waits for its sink to release handles.
+const maxGroups = 1 << 15
+
+// lane is one (tenant, signal). Delivery.mu guards all of it.
+type lane struct {
+	id     journal.Lane
+	signal pipeline.Signal
+
+	phase  phase
+	from   journal.Position // frames before it were settled by an earlier run
+	cursor journal.Position // unless current: the first position from which no frame was taken
+	missed bool             // unless current: the main reader may have passed frames at or after cursor
+	stuck  bool             // its next frame found no place; until a group is off or settled
+
+	groups  groupList
+	ahead   *group // gathering; the last of groups
+	running int    // groups a consumer has
+	owed    int    // groups to be read again
+	owedDue int    // those of them no timer holds back
+	charged uint64 // of the budget, by running groups
+
+	queued  bool   // in Delivery.queue
+	wanting bool   // in Delivery.wants
+	lap     uint64 // the last it took part in
+	leftLap uint64 // the last it may take no further frame in
+
+	attempts   int // failed in a row, of the head
+	due        time.Time
+	lastError  string
+	graceSince time.Time // since when every failure was one not about the data; zero = it was not
+
+	pending uint64 // items in the log, not settled
+}
+
+// state derives what people see from the phase and the groups.
+func (l *lane) state() State {
+	switch l.phase {
+	case parked:
+		return Parked
+	case blocked:
+		return Blocked
+	case noPipeline:
+		return NoPipeline
+	case behind:
+		return CatchingUp
+	}
+	switch {
+	case l.groups.n == 0:
+		return Idle
+	case l.ahead != nil || l.running > 0 || l.owed > 0:
+		return Delivering
+	}
+	return Held
+}
+
+// frontier is the first unsettled position of the lane or, when nothing of it
+// is outstanding, main: the position up to which the log has been read.
+func (l *lane) frontier(main journal.Position) journal.Position {
+	switch {
+	case l.groups.first != nil:
+		return l.groups.first.start
+	case l.phase != current:
+		return max(l.from, l.cursor)
+	}
+	return max(l.from, main)
+}
+
+// leave makes the main reader pass the lane's frames from at on.
+func (l *lane) leave(p phase, at journal.Position) {
+	if l.phase == current {
+		l.cursor, l.missed = at, false
+	}
+	l.phase = p
+}
+
+// pass notes a frame the main reader did not take.
+func (l *lane) pass(at journal.Position) {
+	if !l.missed {
+		l.cursor, l.missed = max(l.cursor, at), true
+	}
+}
+
+// forgettable reports whether a lane the main reader makes anew with its next
+// frame would be no different.
+func (l *lane) forgettable(main journal.Position) bool {
+	return l.groups.n == 0 && l.from <= main && l.phase != parked && l.phase != blocked &&
+		(l.phase != behind || !l.missed) && !l.wanting
+}
+
+// head is the group a halted lane tries again: the first that is owed.
+func (l *lane) head() *group {
+	for g := l.groups.first; g != nil; g = g.next {
+		if g.state == owed {
+			return g
+		}
+	}
+	return nil
+}
+
+// next is the group the lane would have delivered next, if any.
+func (l *lane) next() *group {
+	if l.owedDue > 0 {
+		for g := l.groups.first; g != nil; g = g.next {
+			if g.state == owed && !g.notBefore {
+				return g
+			}
+		}
+	}
+	if l.ahead != nil && l.ahead.ready {
+		return l.ahead
+	}
+	return nil
+}
+
+func signalOf(k journal.Kind) (pipeline.Signal, bool) {
+	switch k {
+	case journal.KindLogs:
+		return pipeline.SignalLogs, true
+	case journal.KindTraces:
+		return pipeline.SignalTraces, true
+	case journal.KindMetrics:
+		return pipeline.SignalMetrics, true
+	case journal.KindProfiles:
+		return xpipeline.SignalProfiles, true
+	}
+	return pipeline.Signal{}, false
+}

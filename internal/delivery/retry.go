@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package delivery
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// shrinkAfter is how many failures in a row the whole head is tried for.
+// After that each failure halves what is tried: a lane that stays down costs
+// less and less to probe, and a group that is too large for its destination
+// becomes small enough.
+const shrinkAfter = 2
+
+// interval is the backoff after the n-th failure in a row (from 1), drawn from
+// interval × (1 ± randomization factor).
+func (c *RetryConfig) interval(n int) time.Duration {
+	base := min(float64(c.InitialInterval)*math.Pow(c.Multiplier, float64(n-1)), float64(c.MaxInterval))
+	return max(time.Duration(base*(1+c.RandomizationFactor*(2*rand.Float64()-1))), 1)
+}
+
+// halt stops a lane after a failure: from now on only its head is tried, when
+// due. Failures of groups that were under way when the lane stopped change
+// nothing.
+func (d *Delivery) halt(l *lane, p phase, retry bool, err error) {
+	if d.stopping || l.phase.halted() && !retry {
+		return
+	}
+	first := !l.phase.halted()
+	d.leaveLap(l)
+	l.leave(p, d.main)
+	if l.ahead != nil {
+		l.ahead.ready = true
+		d.uncache(l.ahead)
+	}
+	l.attempts++
+	if l.attempts > shrinkAfter {
+		if g := l.head(); len(g.refs) > 1 {
+			half := (len(g.refs) + 1) / 2
+			d.insert(g, g.cut(half, len(g.refs)))
+		}
+	}
+	wait := d.cfg.Retry.interval(l.attempts)
+	l.due, l.lastError = time.Now().Add(wait), err.Error()
+	d.after(wait, func() {
+		d.retries = append(d.retries, l)
+		d.dispatch()
+	})
+	if !first {
+		return
+	}
+	d.parked.Add(1)
+	tenant, signal, state := l.id.Tenant, l.signal.String(), string(l.state())
+	d.tell(func() {
+		d.logger.Warn("Delivery of a lane is parked; its frames stay in the log and its head is tried again without end",
+			zap.String("event.name", "wal.delivery.parked"),
+			zap.String("tenant", tenant), zap.String("otelcol.signal", signal), zap.String("state", state),
+			zap.Duration("next_try", wait), zap.Error(err))
+		d.onChange()
+	})
+}
+
+// resume lets a lane go on after its head was delivered or set aside.
+func (d *Delivery) resume(l *lane) {
+	attempts := l.attempts
+	l.phase, l.attempts, l.due, l.lastError = behind, 0, time.Time{}, ""
+	d.leaveLap(l) // it may have come past frames of l meanwhile
+	d.want(l)     // with the main reader again, if that has passed nothing of it
+	d.parked.Add(-1)
+	tenant, signal := l.id.Tenant, l.signal.String()
+	d.tell(func() {
+		d.logger.Info("Delivery of a lane has resumed",
+			zap.String("event.name", "wal.delivery.resumed"),
+			zap.String("tenant", tenant), zap.String("otelcol.signal", signal), zap.Int("attempts", attempts))
+		d.onChange()
+	})
+}
+
+// insert puts the parts cut from g behind it.
+func (d *Delivery) insert(g *group, parts []*group) {
+	at := g
+	for _, p := range parts {
+		p.count(+1)
+		g.lane.groups.insertAfter(at, p)
+		at = p
+	}
+}
+
+// after calls f under the lock when wait has passed, unless delivery has
+// stopped by then.
+func (d *Delivery) after(wait time.Duration, f func()) {
+	time.AfterFunc(wait, func() {
+		d.mu.Lock()
+		defer d.unlock()
+		if !d.stopping {
+			f()
+		}
+	})
+}

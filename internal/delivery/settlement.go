@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package delivery
+
+import (
+	"github.com/otelweir/weir/internal/journal"
+)
+
+// handles are those taken by one Consume call on one group. They are void
+// when the call fails, when one is released as not durable (the group is then
+// delivered again, under new handles), and when the log is closed.
+type handles struct {
+	d *Delivery
+	g *group
+
+	// guarded by Delivery.mu
+	returned  bool // Consume has: no further handle is given
+	void      bool
+	open      int
+	undurable bool
+}
+
+// retain is what barrier.Retain calls.
+func (h *handles) retain() (func(durable bool), bool) {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	if h.returned || h.d.closed {
+		return func(bool) {}, false
+	}
+	h.open++
+	var released bool // guarded by Delivery.mu
+	return func(durable bool) {
+		h.d.mu.Lock()
+		defer h.d.unlock()
+		if !released && !h.void && !h.d.closed {
+			released = true
+			h.release(durable)
+		}
+	}, true
+}
+
+func (h *handles) release(durable bool) {
+	h.open--
+	h.undurable = h.undurable || !durable
+	if !h.returned {
+		return // finish looks at it
+	}
+	d, g := h.d, h.g
+	switch {
+	case h.undurable:
+		h.void = true
+		d.heldBytes.Add(-g.framed)
+		d.again(g)
+	case h.open == 0:
+		h.void = true
+		d.heldBytes.Add(-g.framed)
+		d.settle(g, &d.count(g.lane).settled)
+	default:
+		return
+	}
+	d.dispatch()
+}
+
+// close ends the call: open says whether a handle is out, undurable whether
+// one came back already and asks for another delivery. When ok is false, or
+// undurable true, all of them are void. h may be nil: no call was made.
+func (h *handles) close(ok bool) (open, undurable bool) {
+	if h == nil {
+		return false, false
+	}
+	h.returned = true
+	h.void = !ok || h.undurable || h.open == 0
+	return h.open > 0, h.undurable
+}
+
+// hold leaves g to its handles. It keeps neither consumer nor budget.
+func (d *Delivery) hold(g *group) {
+	g.move(held, false)
+	d.heldBytes.Add(g.framed)
+}
+
+// again makes g, which was consumed but not made durable, due after a while:
+// it alone, for the lane is not at fault.
+func (d *Delivery) again(g *group) {
+	g.undurable++
+	g.move(owed, true)
+	d.after(d.cfg.Retry.interval(g.undurable), func() {
+		if g.state == owed && g.notBefore {
+			g.move(owed, false)
+			d.enqueue(g.lane)
+			d.dispatch()
+		}
+	})
+}
+
+// settle ends g and counts it.
+func (d *Delivery) settle(g *group, as *tally) {
+	as.items.Add(g.items)
+	as.size.Add(g.framed)
+	d.lose(g.lane, g.items)
+	d.settled += g.framed
+	d.remove(g)
+}
+
+// dropped settles a frame that never was in a group.
+func (d *Delivery) dropped(l *lane, items, framed uint64) {
+	c := d.count(l)
+	c.dropped.items.Add(items)
+	c.dropped.size.Add(framed)
+	d.lose(l, items)
+	d.settled += framed
+}
+
+// lose takes items off what is pending.
+func (d *Delivery) lose(l *lane, items uint64) {
+	items = min(items, l.pending)
+	l.pending -= items
+	d.count(l).pending.Add(-int64(items))
+}
+
+// remove takes g out of its lane.
+func (d *Delivery) remove(g *group) {
+	l := g.lane
+	g.count(-1)
+	l.groups.remove(g)
+	if l.ahead == nil {
+		l.stuck = false
+	}
+	d.square(l)
+	d.want(l)
+}
+
+// square takes off what is pending the items of frames that damage took: of an
+// idle lane nothing is.
+func (d *Delivery) square(l *lane) {
+	if l.state() == Idle && d.main >= d.recovered {
+		d.lose(l, l.pending)
+	}
+}
+
+// Frontiers is the settled frontier of every lane: the position before which
+// nothing of the lane is outstanding. No frame at or after it has been
+// settled for good. The caller may keep the map.
+//
+// A lane of which nothing is in the log any more is forgotten on the way.
+func (d *Delivery) Frontiers() map[journal.Lane]journal.Position {
+	inLog := map[journal.Lane]bool{}
+	for _, info := range d.source.Lanes() {
+		inLog[info.Lane] = true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m := make(map[journal.Lane]journal.Position, len(d.lanes))
+	for id, l := range d.lanes {
+		d.square(l)
+		if !inLog[id] && l.forgettable(d.main) {
+			delete(d.lanes, id)
+			continue
+		}
+		m[id] = l.frontier(d.main)
+	}
+	return m
+}
+
+// HeldBytes is how many frame bytes are unsettled only because a handle is
+// held on them.
+func (d *Delivery) HeldBytes() uint64 { return d.heldBytes.Load() }

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package delivery
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/otelweir/weir/barrier"
+	"github.com/otelweir/weir/internal/journal"
+)
+
+// tally is items and frame bytes, from start on.
+type tally struct{ items, size atomic.Uint64 }
+
+// counts are what is counted per signal.
+type counts struct {
+	settled      tally // consumed and durable
+	deadLettered tally
+	dropped      tally
+	redelivered  atomic.Uint64 // items
+	pending      atomic.Int64  // items
+}
+
+func (d *Delivery) count(l *lane) *counts { return &d.counts[l.id.Kind] }
+
+// Tally is a number of items and of frame bytes.
+type Tally struct{ Items, Size uint64 }
+
+// SignalStats are figures of one signal. Tallies only grow.
+type SignalStats struct {
+	Settled          Tally  // consumed, and every handle released as durable
+	DeadLettered     Tally  // stored as dead letters
+	Dropped          Tally  // settled because a policy says drop
+	RedeliveredItems uint64 // consumed, or tried, again in this run
+	PendingItems     uint64 // in the log and read by the main reader or found by recovery, not settled
+}
+
+// Stats are figures for metric callbacks; reading them takes no lock.
+type Stats struct {
+	Signals       map[journal.Kind]SignalStats // every known kind is there
+	Parked        int                          // lanes that wait to try their head again, blocked ones included
+	InFlight      uint64                       // bytes of what is being delivered
+	InFlightLimit uint64                       // 0 = unbounded
+	HeldBytes     uint64                       // see HeldBytes
+}
+
+// Stats reads the figures.
+func (d *Delivery) Stats() Stats {
+	s := Stats{
+		Signals:       make(map[journal.Kind]SignalStats, len(d.counts)),
+		Parked:        int(d.parked.Load()),
+		InFlight:      d.budget.Held(),
+		InFlightLimit: d.budget.Limit(),
+		HeldBytes:     d.heldBytes.Load(),
+	}
+	for k := journal.KindLogs; k <= journal.KindProfiles; k++ {
+		c := &d.counts[k]
+		s.Signals[k] = SignalStats{
+			Settled:          c.settled.read(),
+			DeadLettered:     c.deadLettered.read(),
+			Dropped:          c.dropped.read(),
+			RedeliveredItems: c.redelivered.Load(),
+			PendingItems:     uint64(max(c.pending.Load(), 0)),
+		}
+	}
+	return s
+}
+
+func (t *tally) read() Tally { return Tally{Items: t.items.Load(), Size: t.size.Load()} }
+
+// Damage is the read error that the main or the catch-up reader can not get
+// past, or nil.
+func (d *Delivery) Damage() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return cmp.Or(d.damage, d.lapDamage)
+}
+
+// Lanes describes every lane, ordered by tenant and signal.
+func (d *Delivery) Lanes() []barrier.LaneStatus {
+	ledger := map[journal.Lane]journal.LaneInfo{}
+	for _, info := range d.source.Lanes() {
+		ledger[info.Lane] = info
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make([]barrier.LaneStatus, 0, len(d.lanes))
+	for id, l := range d.lanes {
+		info, inLog := ledger[id]
+		if !inLog && l.groups.n == 0 {
+			continue
+		}
+		s := barrier.LaneStatus{
+			Tenant:    id.Tenant,
+			Signal:    l.signal.String(),
+			Frontier:  barrier.Position(l.frontier(d.main)),
+			Horizon:   barrier.Position(info.Horizon),
+			Pending:   l.pending,
+			State:     string(l.state()),
+			Attempts:  l.attempts,
+			NextTry:   l.due,
+			LastError: l.lastError,
+		}
+		if inLog && info.Last >= journal.Position(s.Frontier) {
+			s.LagBytes = info.Last - journal.Position(s.Frontier)
+		}
+		switch g := l.groups.first; {
+		case g != nil && g.oldest != 0:
+			s.Oldest = time.Unix(0, g.oldest)
+		case l.pending > 0 && info.Oldest != 0:
+			s.Oldest = time.Unix(0, info.Oldest)
+		}
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b barrier.LaneStatus) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Signal, b.Signal))
+	})
+	return out
+}
