@@ -147,6 +147,13 @@ func (f *FS) Inject(faults ...Fault) (remove func()) {
 	}
 }
 
+// ClearFaults takes all faults away.
+func (f *FS) ClearFaults() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults = nil
+}
+
 // SetReadOnly makes every change of the file system fail with EROFS, or lets
 // them pass again with a call of what it returns.
 func (f *FS) SetReadOnly() (remount func()) {

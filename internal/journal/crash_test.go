@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/otelweir/weir/internal/fsys/crashfs"
+)
+
+// The crash matrix: a workload runs until the power is cut at one file-system
+// call; what is left is opened, with the power cut once more at calls of that
+// recovery, and compared with what the log had promised. Every failure names
+// the numbers that repeat it:
+//
+//	CRASH_SEED=7 CRASH_CUT=123 go test ./internal/journal -run TestC07_PowerCutAtEveryCall
+//
+// CRASH_N is the number of power cuts, 10 000 unless set.
+
+// flavour is what a workload does besides appending, settling, reclaiming,
+// rotating and reopening.
+type flavour struct {
+	name   string
+	config func(*world)
+	step   func(*world) error // at times, instead of something else
+}
+
+var flavours = []flavour{
+	{name: "plain"},
+	{
+		name: "kill -9",
+		config: func(w *world) {
+			w.cfg.Preallocate = false
+			w.fs.TearSectors(true)
+		},
+		step: (*world).kill,
+	},
+	{
+		name: "faults",
+		step: func(w *world) error {
+			w.fault()
+			return nil
+		},
+	},
+	{
+		name:   "damage",
+		config: func(w *world) { w.cfg.OnCorruption = CorruptionQuarantine },
+		step:   (*world).damage,
+	},
+}
+
+// workload is what one seed does, and how much of it.
+func (w *world) workload(f flavour, steps int) error {
+	if f.config != nil {
+		f.config(w)
+	}
+	if err := w.reopen(); err != nil {
+		return err
+	}
+	for range steps {
+		if w.over() {
+			break
+		}
+		if err := w.step(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) step(f flavour) error {
+	w.now.Add(int64(w.rng.IntN(40)) * int64(time.Second))
+	switch n := w.rng.IntN(100); {
+	case n < 50:
+		return w.append(1 + w.rng.IntN(6))
+	case n < 65:
+		return w.settle()
+	case n < 80:
+		return w.reclaim()
+	case n < 84:
+		w.turn(func() { _ = w.j.RotateForced() })
+		return w.figures()
+	case n < 88:
+		w.turn(func() { _ = w.j.RotateIfAged() })
+		return w.figures()
+	case n < 92 || f.step == nil:
+		w.close()
+		return w.reopen()
+	default:
+		return f.step(w)
+	}
+}
+
+// reopen opens the log; only the power cut excuses a failure.
+func (w *world) reopen() error {
+	w.heal()
+	err := w.open()
+	if err != nil && w.over() {
+		var open *openError
+		if errors.As(err, &open) {
+			return nil
+		}
+	}
+	return err
+}
+
+// kill is kill -9 and a restart; what is left of the power goes on.
+func (w *world) kill() error {
+	next := w.fs.Kill()
+	left, calls := -1, w.fs.Calls(crashfs.Any)
+	if w.cut >= 0 {
+		left = max(0, w.cut-calls)
+	}
+	w.before += calls
+	w.close()
+	w.fs, w.cut = next, -1
+	if left >= 0 {
+		w.cutAt(left)
+	}
+	return w.reopen()
+}
+
+// fault makes one call soon go wrong once.
+func (w *world) fault() {
+	ops := []crashfs.Op{
+		crashfs.OpWrite, crashfs.OpWrite, crashfs.OpDatasync, crashfs.OpDatasync, crashfs.OpSyncDir, crashfs.OpTruncate,
+		crashfs.OpCreate, crashfs.OpAllocate, crashfs.OpRenameNoReplace, crashfs.OpUnlink, crashfs.OpRead, crashfs.OpStatfs,
+	}
+	errs := []error{syscall.EIO, syscall.EIO, syscall.ENOSPC, syscall.EROFS}
+	w.fs.Inject(crashfs.Fault{
+		Op: ops[w.rng.IntN(len(ops))], After: w.rng.IntN(6), Times: 1 + w.rng.IntN(2), Err: errs[w.rng.IntN(len(errs))],
+		Bytes: int64(w.rng.IntN(3000)),
+	})
+	w.faulty = true
+}
+
+// heal ends all faults.
+func (w *world) heal() { w.fs.ClearFaults() }
+
+// damage closes the log, flips a bit of one frame and opens it again.
+func (w *world) damage() error {
+	w.close()
+	if w.over() {
+		return nil
+	}
+	present, err := w.onDisk()
+	if err != nil || len(present) == 0 {
+		return errors.Join(err, w.reopen())
+	}
+	hit := present[w.rng.IntN(len(present))]
+	data, err := w.fs.ReadFile(hit.file)
+	if err != nil {
+		return err
+	}
+	data[hit.off+int64(w.rng.IntN(int(hit.len)))] ^= 1 << w.rng.IntN(8)
+	if err := w.fs.WriteFile(hit.file, data); err != nil {
+		return err
+	}
+	w.o.damaged[hit.id] = true
+	return w.reopen()
+}
+
+// place is where a frame lies.
+type place struct {
+	id   uint64
+	file string
+	off  int64
+	len  uint64
+}
+
+// onDisk finds the acknowledged frames in the files of a closed log.
+func (w *world) onDisk() ([]place, error) {
+	names, _, err := scanLog(w.fs)
+	if err != nil {
+		return nil, err
+	}
+	var found []place
+	for id, s := range w.o.sent {
+		if s.fate != acked || w.o.damaged[id] {
+			continue
+		}
+		i, _ := slices.BinarySearch(names, fmt.Sprintf("%016x-z", s.pos))
+		if i == 0 {
+			continue
+		}
+		base, err := strconv.ParseUint(names[i-1][:16], 16, 64)
+		if err != nil {
+			return nil, err
+		}
+		p := place{id, path.Join(logDir, names[i-1]), int64(s.pos-base) + 64, s.len}
+		data, err := w.fs.ReadFile(p.file)
+		if err != nil {
+			return nil, err
+		}
+		if int64(len(data)) >= p.off+int64(p.len) && le.Uint64(data[p.off+8:]) == s.pos {
+			found = append(found, p)
+		}
+	}
+	slices.SortFunc(found, func(a, b place) int { return int(a.id) - int(b.id) })
+	return found, nil
+}
+
+// matrix is a run of the crash matrix.
+type matrix struct {
+	steps    int
+	flavours []flavour
+	mutate   func(*world) // applied to every world before it is opened
+	cuts     atomic.Int64
+}
+
+// failure is a broken promise and how to see it again.
+type failure struct {
+	seed   uint64
+	cut    int
+	second int // the call of the recovery, -1 = none
+	err    error
+	trace  []crashfs.Call
+}
+
+func (f *failure) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "CRASH_SEED=%d CRASH_CUT=%d", f.seed, f.cut)
+	if f.second >= 0 {
+		fmt.Fprintf(&b, " (then at call %d of the recovery)", f.second)
+	}
+	fmt.Fprintf(&b, ": %v", f.err)
+	if n := len(f.trace); n > 0 {
+		b.WriteString("\nthe last calls:")
+		for _, c := range f.trace[max(0, n-60):] {
+			b.WriteString("\n" + c.String())
+		}
+	}
+	return b.String()
+}
+
+// run cuts the power of one seed's workload at one call, and at some calls of
+// the recovery that follows. It returns how many calls the workload took; a
+// cut of -1 never comes.
+func (m *matrix) run(seed uint64, cut int, trace bool) (calls int, fail *failure) {
+	flavour := m.flavours[seed%uint64(len(m.flavours))]
+	broken := func(w *world, second int, err error) *failure {
+		return &failure{seed: seed, cut: cut, second: second, err: err, trace: w.fs.Trace()}
+	}
+	w := newWorld(seed)
+	if m.mutate != nil {
+		m.mutate(w)
+	}
+	if trace {
+		w.fs.StartTrace()
+	}
+	if cut >= 0 {
+		w.cutAt(cut)
+	}
+	err := w.workload(flavour, m.steps)
+	calls = w.before + w.fs.Calls(crashfs.Any)
+	rng := rand.New(rand.NewPCG(seed, uint64(cut)+1))
+	left := w.fs.Crash(rng)
+	w.close()
+	if err != nil {
+		return calls, broken(w, -1, err)
+	}
+	m.cuts.Add(1)
+
+	// What is left opens, holds what was promised, and takes more.
+	first := w.fork(left.Clone(), seed)
+	if m.mutate != nil {
+		m.mutate(first)
+	}
+	if trace {
+		first.fs.StartTrace()
+	}
+	if err := first.open(); err != nil {
+		return calls, broken(first, -1, err)
+	}
+	recovery := first.fs.Calls(crashfs.Any)
+	if err := m.goOn(first, rng); err != nil {
+		return calls, broken(first, -1, err)
+	}
+
+	// The power fails again while it opens.
+	for range 2 {
+		second := rng.IntN(recovery)
+		again := w.fork(left.Clone(), seed)
+		if m.mutate != nil {
+			m.mutate(again)
+		}
+		if trace {
+			again.fs.StartTrace()
+		}
+		again.cutAt(second)
+		err := again.open()
+		var open *openError
+		if err != nil && !errors.As(err, &open) {
+			again.close()
+			return calls, broken(again, second, err)
+		}
+		m.cuts.Add(1)
+		if err := m.goOn(again, rng); err != nil {
+			return calls, broken(again, second, err)
+		}
+	}
+	return calls, nil
+}
+
+// goOn appends, stops the world in one of two ways, opens what is left, and
+// does the same once more: what recovery called proven must survive that.
+func (m *matrix) goOn(w *world, rng *rand.Rand) error {
+	for range 2 {
+		if w.j != nil && !w.over() {
+			if err := w.append(1 + rng.IntN(4)); err != nil {
+				return err
+			}
+		}
+		var left *crashfs.FS
+		if rng.IntN(3) == 0 && !w.over() {
+			left = w.fs.Kill()
+		} else {
+			left = w.fs.Crash(rng)
+			m.cuts.Add(1)
+		}
+		w.close()
+		w.fs, w.cut = left, -1
+		if m.mutate != nil {
+			m.mutate(w)
+		}
+		if err := w.open(); err != nil {
+			return fmt.Errorf("opened again: %w", err)
+		}
+	}
+	w.close()
+	return nil
+}
+
+// all runs seeds, every cut of each, until there were n cuts or a failure.
+func (m *matrix) all(first uint64, n int64) *failure {
+	var seed atomic.Uint64
+	seed.Store(first)
+	var mu sync.Mutex
+	var found *failure
+	var wg sync.WaitGroup
+	stop := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return found != nil || m.cuts.Load() >= n
+	}
+	for range 2 {
+		wg.Go(func() {
+			for !stop() {
+				s := seed.Add(1) - 1
+				calls, fail := m.run(s, -1, false)
+				for cut := 0; cut <= calls && fail == nil && !stop(); cut++ {
+					_, fail = m.run(s, cut, false)
+				}
+				if fail != nil {
+					mu.Lock()
+					if found == nil {
+						found = fail
+					}
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return found
+}
+
+func envInt(t testing.TB, name string, otherwise int64) int64 {
+	s, ok := os.LookupEnv(name)
+	if !ok {
+		return otherwise
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+func TestC07_PowerCutAtEveryCall(t *testing.T) {
+	m := &matrix{steps: 25, flavours: flavours}
+	if _, ok := os.LookupEnv("CRASH_CUT"); ok {
+		if _, fail := m.run(uint64(envInt(t, "CRASH_SEED", 0)), int(envInt(t, "CRASH_CUT", 0)), true); fail != nil {
+			t.Fatal(fail)
+		}
+		return
+	}
+	first := uint64(envInt(t, "CRASH_SEED", 1))
+	fail := m.all(first, envInt(t, "CRASH_N", 10_000))
+	t.Logf("%d power cuts, seeds from %d", m.cuts.Load(), first)
+	if fail != nil {
+		t.Fatal(fail)
+	}
+}

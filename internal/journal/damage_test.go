@@ -1,0 +1,721 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/otelweir/weir/internal/fsys/crashfs"
+)
+
+// site is a log that is not open, to be damaged: three segments of four
+// frames each, the frames of the last one in two groups.
+type site struct {
+	*world
+	frames []place  // in the order of the log
+	names  []string // of the segments' files, in order
+}
+
+// newSite makes the log and closes it, or leaves it as kill -9 does. A log
+// that was killed has proven nothing of the last group.
+func newSite(t *testing.T, clean bool) *site {
+	t.Helper()
+	w := newWorld(11)
+	require.NoError(t, w.open())
+	for range 2 {
+		w.mustAppend(t, 4)
+		w.turn(func() { require.NoError(t, w.j.RotateForced()) })
+	}
+	w.mustAppend(t, 2)
+	w.mustAppend(t, 2)
+	w.j.tasks.Wait() // summaries
+	s := &site{world: w}
+	if clean {
+		w.close()
+	} else {
+		next := w.fs.Kill()
+		w.close()
+		w.fs = next
+	}
+	var err error
+	s.frames, err = w.onDisk()
+	require.NoError(t, err)
+	require.Len(t, s.frames, 12)
+	for _, f := range s.frames {
+		if !slices.Contains(s.names, f.file) {
+			s.names = append(s.names, f.file)
+		}
+	}
+	require.Len(t, s.names, 3)
+	return s
+}
+
+// mustAppend appends frames of a few hundred bytes as one group.
+func (w *world) mustAppend(t testing.TB, n int) {
+	t.Helper()
+	var ids []uint64
+	var tickets []*Ticket
+	for range n {
+		id, f := w.frameOf(testLanes[w.rng.IntN(len(testLanes))], 300+w.rng.IntN(500))
+		ticket := w.admit(f)
+		require.NotNil(t, ticket, "refused in state %v", w.j.Stats())
+		ids, tickets = append(ids, id), append(tickets, ticket)
+	}
+	w.turn(func() {
+		for w.j.Advance() {
+		}
+	})
+	for i, ticket := range tickets {
+		<-ticket.Done()
+		p, err := ticket.Outcome()
+		require.NoError(t, err)
+		w.decide(ids[i], acked, p)
+		w.o.end = p + w.o.sent[ids[i]].len
+	}
+}
+
+// again is the site on a copy of its files, with a policy.
+func (s *site) again(p CorruptionPolicy) *site {
+	c := *s
+	c.world = s.fork(s.fs.Clone(), 1)
+	c.cfg.OnCorruption = p
+	return &c
+}
+
+// edit changes a file's bytes, durably; nil removes the file.
+func (s *site) edit(t testing.TB, file string, fn func([]byte) []byte) {
+	t.Helper()
+	data, err := s.fs.ReadFile(file)
+	require.NoError(t, err)
+	if data = fn(data); data == nil {
+		require.NoError(t, s.fs.Unlink(file))
+		require.NoError(t, s.fs.SyncDir(path.Dir(file)))
+		return
+	}
+	require.NoError(t, s.fs.WriteFile(file, data))
+}
+
+func (s *site) flip(t testing.TB, file string, off int64) {
+	s.edit(t, file, func(b []byte) []byte {
+		b[off] ^= 0x10
+		return b
+	})
+}
+
+// put overwrites bytes of a file.
+func put(off int64, p ...byte) func([]byte) []byte {
+	return func(b []byte) []byte {
+		copy(b[off:], p)
+		return b
+	}
+}
+
+// spoilSummary makes a closed segment be scanned.
+func (s *site) spoilSummary(t testing.TB, file string) {
+	s.edit(t, file, func(b []byte) []byte {
+		b[len(b)-20] ^= 1
+		return b
+	})
+}
+
+// frameDamage is what can be wrong with one frame. off is counted from the
+// frame's first byte.
+var frameDamage = []struct {
+	name string
+	fn   func(b []byte, off int64, p place) // b is the file
+}{
+	{"checksum", func(b []byte, off int64, _ place) { b[off+1] ^= 1 }},
+	{"length", func(b []byte, off int64, _ place) { b[off+4] ^= 1 }},
+	{"length 0", func(b []byte, off int64, _ place) { copy(b[off+4:], []byte{0, 0, 0, 0}) }},
+	{"length 0xFFFFFFFF", func(b []byte, off int64, _ place) { copy(b[off+4:], []byte{255, 255, 255, 255}) }},
+	{"length beyond the end of the file", func(b []byte, off int64, _ place) { le.PutUint32(b[off+4:], uint32(len(b))) }},
+	{"length of two frames", func(b []byte, off int64, p place) { le.PutUint32(b[off+4:], 2*uint32(p.len)) }},
+	{"position", func(b []byte, off int64, _ place) { b[off+8] ^= 4 }},
+	{"high byte of the position", func(b []byte, off int64, _ place) { b[off+15] ^= 0x80 }},
+	{"received", func(b []byte, off int64, _ place) { b[off+16] ^= 1 }},
+	{"items", func(b []byte, off int64, _ place) { b[off+24] ^= 1 }},
+	{"group offset", func(b []byte, off int64, _ place) { b[off+28] ^= 1 }},
+	{"kind", func(b []byte, off int64, _ place) { b[off+32] ^= 2 }},
+	{"kind gap", func(b []byte, off int64, _ place) { b[off+32] = byte(kindGap) }},
+	{"kind summary", func(b []byte, off int64, _ place) { b[off+32] = byte(kindSummary) }},
+	{"kind 0", func(b []byte, off int64, _ place) { b[off+32] = 0 }},
+	{"flags", func(b []byte, off int64, _ place) { b[off+33] ^= 1 }},
+	{"metadata length", func(b []byte, off int64, _ place) { b[off+34] ^= 1 }},
+	{"zero bytes", func(b []byte, off int64, _ place) { b[off+36] ^= 1 }},
+	{"metadata", func(b []byte, off int64, _ place) { b[off+40] ^= 1 }},
+	{"first payload byte", func(b []byte, off int64, _ place) { b[off+60] ^= 1 }},
+	{"last payload byte", func(b []byte, off int64, p place) { b[off+int64(p.len)-1] ^= 0x80 }},
+	{"a zeroed header", func(b []byte, off int64, _ place) { clear(b[off : off+40]) }},
+	{"all zeros", func(b []byte, off int64, p place) { clear(b[off : off+int64(p.len)]) }},
+	{"all ones", func(b []byte, off int64, p place) {
+		for i := range b[off : off+int64(p.len)] {
+			b[off+int64(i)] = 0xFF
+		}
+	}},
+	{"another frame's bytes", func(b []byte, off int64, p place) { copy(b[off:off+int64(p.len)], b[64:]) }},
+}
+
+// TestC09_DamagedFrame: under quarantine the damaged frame alone is lost,
+// under fail the log says exactly where it is and does not open.
+func TestC09_DamagedFrame(t *testing.T) {
+	clean := newSite(t, true)
+	for _, at := range []struct {
+		name  string
+		frame int
+	}{
+		{"first of a closed segment", 0},
+		{"inside a closed segment", 5},
+		{"last of a closed segment", 7},
+		{"first of the newest", 8},
+		{"inside the newest", 9},
+		{"last of the newest", 11},
+	} {
+		for _, d := range frameDamage {
+			hit := clean.frames[at.frame]
+			if at.frame == 0 || at.frame == 4 || at.frame == 8 {
+				if d.name == "another frame's bytes" {
+					continue // those would be its own
+				}
+			}
+			t.Run(at.name+"/"+d.name, func(t *testing.T) {
+				s := clean.again(CorruptionFail)
+				if at.frame < 8 {
+					s.spoilSummary(t, hit.file)
+				}
+				s.edit(t, hit.file, func(b []byte) []byte {
+					d.fn(b, hit.off, hit)
+					return b
+				})
+				s.damagedAt(t, hit)
+			})
+		}
+	}
+}
+
+// damagedAt expects exactly one frame to be damaged.
+func (s *site) damagedAt(t *testing.T, hit place) {
+	t.Helper()
+	pos := s.o.sent[hit.id].pos
+
+	fail := s.again(CorruptionFail)
+	before, err := fail.fs.ReadFile(hit.file)
+	require.NoError(t, err)
+	err = fail.open()
+	fail.close()
+	var open *openError
+	require.ErrorAs(t, err, &open, "opened although %s is damaged", hit.file)
+	for _, want := range []string{path.Base(hit.file), fmt.Sprint(hit.off), fmt.Sprint(pos), fmt.Sprint(pos + hit.len), "weirctl"} {
+		assert.ErrorContains(t, err, want)
+	}
+	after, err := fail.fs.ReadFile(hit.file)
+	require.NoError(t, err)
+	assert.Equal(t, before, after, "fail must change nothing")
+
+	q := s.again(CorruptionQuarantine)
+	q.o.damaged[hit.id] = true
+	require.NoError(t, q.open())
+	assert.EqualValues(t, hit.len, q.rec.QuarantinedBytes)
+	if !q.rec.QuarantinedUnknown {
+		assert.EqualValues(t, q.o.sent[hit.id].items, q.rec.QuarantinedItems)
+	}
+	assert.False(t, q.rec.Ambiguous)
+	q.mustAppend(t, 1)
+	require.Contains(t, q.quarantined(t), string(before[hit.off:hit.off+int64(hit.len)]), "the damaged bytes are not set aside")
+	q.close()
+
+	for _, policy := range []CorruptionPolicy{CorruptionFail, CorruptionQuarantine} {
+		q.cfg.OnCorruption = policy
+		q.fs = q.fs.Crash(nil)
+		require.NoError(t, q.open(), "the gap must be no damage")
+		assert.Zero(t, q.rec.QuarantinedBytes)
+		q.close()
+	}
+}
+
+// quarantined is everything in the quarantine directory.
+func (w *world) quarantined(t *testing.T) string {
+	t.Helper()
+	c := w.fs.Clone()
+	infos, err := c.List(path.Join(logDir, "quarantine"))
+	if errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	require.NoError(t, err)
+	var b strings.Builder
+	for _, i := range infos {
+		data, err := c.ReadFile(path.Join(logDir, "quarantine", i.Name))
+		require.NoError(t, err)
+		b.Write(data)
+	}
+	return b.String()
+}
+
+// TestC09_SeveralDamagedFrames: valid frames behind and between bad ones are
+// never discarded.
+func TestC09_SeveralDamagedFrames(t *testing.T) {
+	s := newSite(t, true).again(CorruptionQuarantine)
+	var lost uint64
+	for _, i := range []int{1, 2, 6, 8, 10} {
+		hit := s.frames[i]
+		s.flip(t, hit.file, hit.off+50)
+		s.o.damaged[hit.id] = true
+		lost += hit.len
+	}
+	s.spoilSummary(t, s.names[0])
+	s.spoilSummary(t, s.names[1])
+	require.NoError(t, s.open())
+	assert.Equal(t, lost, s.rec.QuarantinedBytes)
+	s.close()
+}
+
+// TestC09_QuarantineFull: without room to set the range aside quarantine
+// behaves like fail, and changes nothing.
+func TestC09_QuarantineFull(t *testing.T) {
+	s := newSite(t, true).again(CorruptionQuarantine)
+	s.cfg.QuarantineMaxBytes = 10
+	hit := s.frames[9]
+	s.flip(t, hit.file, hit.off+50)
+	before, err := s.fs.ReadFile(hit.file)
+	require.NoError(t, err)
+	err = s.open()
+	require.ErrorContains(t, err, path.Base(hit.file))
+	after, err := s.fs.ReadFile(hit.file)
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
+
+	s.cfg.QuarantineMaxBytes = 1 << 20
+	s.o.damaged[hit.id] = true
+	require.NoError(t, s.open())
+	s.close()
+}
+
+// logDamage is what can be wrong with a log's files. Damage that cost
+// something refuses to open under any policy, naming what says names; damage
+// that did not is mended.
+var logDamage = []struct {
+	name string
+	fn   func(t *testing.T, s *site)
+	fail string // what Open says under fail; empty = opens, with every frame
+	same bool   // quarantine refuses too; else it opens with every frame
+}{
+	{"C09 header magic of a closed segment", func(t *testing.T, s *site) { s.flip(t, s.names[1], 0) }, "seg1", false},
+	{"C09 header magic of the newest", func(t *testing.T, s *site) { s.flip(t, s.names[2], 3) }, "seg2", false},
+	{"C09 header base of the newest", func(t *testing.T, s *site) { s.flip(t, s.names[2], 33) }, "seg2", false},
+	{"C09 header checksum of a closed segment", func(t *testing.T, s *site) { s.flip(t, s.names[0], 61) }, "seg0", false},
+	{"C09 header log id", func(t *testing.T, s *site) { s.flip(t, s.names[0], 20) }, "seg0", false},
+	{"C09 summary", func(t *testing.T, s *site) { s.spoilSummary(t, s.names[0]) }, "", false},
+	{"C09 summary cut short", func(t *testing.T, s *site) {
+		s.edit(t, s.names[1], func(b []byte) []byte { return b[:len(b)-1] })
+	}, "", false},
+	{"C09 summary gone", func(t *testing.T, s *site) {
+		last := s.frames[7]
+		s.edit(t, s.names[1], func(b []byte) []byte { return b[:last.off+int64(last.len)] })
+	}, "", false},
+	{"C09 zeros behind a summary", func(t *testing.T, s *site) {
+		s.edit(t, s.names[1], func(b []byte) []byte { return append(b, make([]byte, 5000)...) })
+	}, "", false},
+	{"C09 junk behind a closed segment's end", func(t *testing.T, s *site) {
+		last := s.frames[7]
+		s.edit(t, s.names[1], func(b []byte) []byte {
+			return append(b[:last.off+int64(last.len)], []byte(strings.Repeat("junk", 500))...)
+		})
+	}, "", false},
+	{"C09 first STATE slot", func(t *testing.T, s *site) { s.flip(t, logDir+"/STATE", 4096+20) }, "", false},
+	{"C09 second STATE slot", func(t *testing.T, s *site) { s.flip(t, logDir+"/STATE", s.slot(t, 1)+20) }, "", false},
+	{"C09 both STATE slots", func(t *testing.T, s *site) {
+		s.flip(t, logDir+"/STATE", s.slot(t, 0)+20)
+		s.flip(t, logDir+"/STATE", s.slot(t, 1)+20)
+	}, "STATE", true},
+	{"C09 STATE header", func(t *testing.T, s *site) { s.flip(t, logDir+"/STATE", 17) }, "STATE", true},
+
+	{"C10 first segment missing", func(t *testing.T, s *site) { s.edit(t, s.names[0], remove) }, "0", true},
+	{"C10 middle segment missing", func(t *testing.T, s *site) { s.edit(t, s.names[1], remove) }, "seg1 base", true},
+	{"C10 newest segment missing", func(t *testing.T, s *site) { s.edit(t, s.names[2], remove) }, "seg2 base", true},
+	{"C10 all segments missing", func(t *testing.T, s *site) {
+		for _, n := range s.names {
+			s.edit(t, n, remove)
+		}
+	}, "no segment", true},
+	{"C10 foreign segment", func(t *testing.T, s *site) {
+		o := newSite(t, true)
+		data, err := o.fs.ReadFile(o.names[1])
+		require.NoError(t, err)
+		require.NoError(t, s.fs.WriteFile(s.names[1], data))
+	}, "seg1", true},
+	{"C10 segment of an unknown version", func(t *testing.T, s *site) {
+		s.edit(t, s.names[1], func(b []byte) []byte {
+			b[8] = 2
+			le.PutUint32(b[60:], sum(0, b[:60]))
+			return b
+		})
+	}, "version", true},
+	{"C10 STATE of an unknown version", func(t *testing.T, s *site) {
+		s.edit(t, logDir+"/STATE", func(b []byte) []byte {
+			b[8] = 2
+			le.PutUint32(b[60:], sum(0, b[:60]))
+			return b
+		})
+	}, "version", true},
+	{"C10 duplicate of a closed segment", func(t *testing.T, s *site) {
+		data, err := s.fs.ReadFile(s.names[0])
+		require.NoError(t, err)
+		require.NoError(t, s.fs.WriteFile(s.names[0][:len(s.names[0])-len("0.wal")]+"9.wal", data))
+	}, "seg0 base", true},
+	{"C10 symlinked segment", func(t *testing.T, s *site) {
+		s.edit(t, s.names[0], remove)
+		require.NoError(t, s.fs.Symlink(s.names[0]))
+	}, "seg0", true},
+	{"C10 directory as a segment", func(t *testing.T, s *site) {
+		s.edit(t, s.names[0], remove)
+		require.NoError(t, s.fs.Mkdir(s.names[0], 0o700))
+	}, "seg0", true},
+	{"C10 symlinked STATE", func(t *testing.T, s *site) {
+		s.edit(t, logDir+"/STATE", remove)
+		require.NoError(t, s.fs.Symlink(logDir+"/STATE"))
+	}, "STATE", true},
+	{"C10 unreadable segment", func(t *testing.T, s *site) {
+		s.fs.Inject(crashfs.Fault{Op: crashfs.OpOpen, Match: path.Base(s.names[1]), Err: syscall.EACCES})
+	}, "seg1", true},
+	{"C10 unreadable bytes in a segment", func(t *testing.T, s *site) {
+		s.fs.Inject(crashfs.Fault{Op: crashfs.OpRead, Match: path.Base(s.names[1]), Err: syscall.EIO})
+	}, "seg1", true},
+	{"C10 unreadable bytes in STATE", func(t *testing.T, s *site) {
+		s.fs.Inject(crashfs.Fault{Op: crashfs.OpRead, Match: "STATE", Err: syscall.EIO})
+	}, "STATE", true},
+	{"C10 STATE missing", func(t *testing.T, s *site) { s.edit(t, logDir+"/STATE", remove) }, "STATE", true},
+	{"C10 STATE of zero bytes", func(t *testing.T, s *site) {
+		s.edit(t, logDir+"/STATE", func([]byte) []byte { return []byte{} })
+	}, "STATE", true},
+	{"C10 STATE of another log", func(t *testing.T, s *site) {
+		data, err := newSite(t, true).fs.ReadFile(logDir + "/STATE")
+		require.NoError(t, err)
+		require.NoError(t, s.fs.WriteFile(logDir+"/STATE", data))
+	}, "log", true},
+	{"C10 files that are not the log's", func(t *testing.T, s *site) {
+		for _, n := range []string{"notes.txt", "0000000000000000-00000000.wal.bak", "0000000000000000-0000000G.wal", "X.wal", "STATE~"} {
+			require.NoError(t, s.fs.WriteFile(path.Join(logDir, n), []byte("mine")))
+		}
+	}, "", false},
+}
+
+func remove([]byte) []byte { return nil }
+
+// slot is where a STATE slot begins.
+func (s *site) slot(t *testing.T, i int64) int64 {
+	data, err := s.fs.ReadFile(logDir + "/STATE")
+	require.NoError(t, err)
+	return 4096 + i*int64(le.Uint32(data[32:]))
+}
+
+func TestC09C10_DamagedLog(t *testing.T) {
+	clean := newSite(t, true)
+	for _, tc := range logDamage {
+		t.Run(tc.name, func(t *testing.T) {
+			want := tc.fail
+			for i, name := range clean.names {
+				want = strings.ReplaceAll(want, fmt.Sprintf("seg%d base", i), fmt.Sprint(clean.o.sent[clean.frames[4*i].id].pos))
+				want = strings.ReplaceAll(want, fmt.Sprintf("seg%d", i), path.Base(name))
+			}
+			for _, policy := range []CorruptionPolicy{CorruptionFail, CorruptionQuarantine} {
+				s := clean.again(policy)
+				tc.fn(t, s)
+				err := s.open()
+				if tc.fail != "" && (tc.same || policy == CorruptionFail) {
+					var open *openError
+					require.ErrorAs(t, err, &open, "policy %d opened it: %+v", policy, s.rec)
+					require.ErrorContains(t, err, want)
+
+					// C19: whatever was open is closed, the lock too.
+					l, err := s.fs.Lock(path.Join(logDir, "LOCK"))
+					require.NoError(t, err)
+					require.NoError(t, l.Unlock())
+					continue
+				}
+				require.NoError(t, err, "policy %d", policy)
+				s.mustAppend(t, 1)
+				s.close()
+				s.cfg.OnCorruption = CorruptionFail
+				s.fs = s.fs.Crash(nil)
+				require.NoError(t, s.open(), "not mended under policy %d", policy)
+				s.close()
+			}
+		})
+	}
+}
+
+// TestC10_ShortenedSegment: at a frame boundary, where every frame left is
+// whole, and inside a frame.
+func TestC10_ShortenedSegment(t *testing.T) {
+	clean := newSite(t, true)
+	for i, name := range clean.names {
+		for k := range 4 {
+			hit := clean.frames[4*i+k]
+			for _, cut := range []int64{hit.off, hit.off + 100} {
+				t.Run(fmt.Sprintf("segment %d at %d", i, cut), func(t *testing.T) {
+					s := clean.again(CorruptionFail)
+					s.edit(t, name, func(b []byte) []byte { return b[:cut] })
+					err := s.open()
+					require.ErrorContains(t, err, path.Base(name))
+					require.ErrorContains(t, err, fmt.Sprint(s.o.sent[hit.id].pos), "the position of the first lost byte")
+
+					q := clean.again(CorruptionQuarantine)
+					q.edit(t, name, func(b []byte) []byte { return b[:cut] })
+					for _, f := range clean.frames[4*i+k : 4*i+4] {
+						q.o.damaged[f.id] = true
+					}
+					require.NoError(t, q.open())
+					q.mustAppend(t, 1)
+					q.close()
+					q.cfg.OnCorruption = CorruptionFail
+					q.fs = q.fs.Crash(nil)
+					require.NoError(t, q.open())
+					q.close()
+				})
+			}
+		}
+	}
+}
+
+// TestC10_ZeroByteSegment: what creating a file and losing its bytes leaves.
+func TestC10_ZeroByteSegment(t *testing.T) {
+	clean := newSite(t, true)
+	for i, name := range clean.names {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			s := clean.again(CorruptionFail)
+			s.edit(t, name, func([]byte) []byte { return []byte{} })
+			require.ErrorContains(t, s.open(), path.Base(name))
+
+			q := clean.again(CorruptionQuarantine)
+			q.edit(t, name, func([]byte) []byte { return []byte{} })
+			for _, f := range clean.frames[4*i : 4*i+4] {
+				q.o.damaged[f.id] = true
+			}
+			require.NoError(t, q.open())
+			q.mustAppend(t, 1)
+			q.close()
+		})
+	}
+}
+
+// TestC10_OlderAndNewerState: a STATE restored from before is believed as far
+// as it goes; one that knows more than the segments hold is refused.
+func TestC10_OlderAndNewerState(t *testing.T) {
+	s := newSite(t, true)
+	old, err := s.fs.ReadFile(logDir + "/STATE")
+	require.NoError(t, err)
+	before := s.fs.Clone()
+	require.NoError(t, s.open())
+	s.mustAppend(t, 3)
+	s.close()
+	newer, err := s.fs.ReadFile(logDir + "/STATE")
+	require.NoError(t, err)
+
+	older := s.again(CorruptionFail)
+	require.NoError(t, older.fs.WriteFile(logDir+"/STATE", old))
+	require.NoError(t, older.open())
+	older.close()
+
+	for _, policy := range []CorruptionPolicy{CorruptionFail, CorruptionQuarantine} {
+		lost := s.again(policy)
+		lost.fs = before.Clone()
+		require.NoError(t, lost.fs.WriteFile(logDir+"/STATE", newer))
+		err := lost.open()
+		if policy == CorruptionFail {
+			require.ErrorContains(t, err, fmt.Sprint(s.o.end))
+		}
+		lost.close()
+	}
+}
+
+// TestC08_TornTailAtEveryByte: the last group, of which nobody heard, is cut
+// at every byte, the rest being zeros, missing, or junk. What was acknowledged
+// before is whole; whole frames of the group before the cut are kept; the log
+// goes on behind them.
+func TestC08_TornTailAtEveryByte(t *testing.T) {
+	s := newSite(t, false)
+	first, last := s.frames[10], s.frames[11] // the last group
+	for _, f := range []place{first, last} {
+		s.decide(f.id, undecided, s.o.sent[f.id].pos)
+	}
+	s.o.end = s.o.sent[first.id].pos
+	end := last.off + int64(last.len)
+	for name, tail := range map[string]func(b []byte, cut int64) []byte{
+		"zeros":   func(b []byte, cut int64) []byte { clear(b[cut:]); return b },
+		"missing": func(b []byte, cut int64) []byte { return b[:cut] },
+		"junk": func(b []byte, cut int64) []byte {
+			for i := cut; i < end; i++ {
+				b[i] = byte(i)*7 + 1
+			}
+			return b
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for cut := first.off; cut <= end; cut++ {
+				c := s.again(CorruptionFail)
+				c.edit(t, first.file, func(b []byte) []byte { return tail(b, cut) })
+				require.NoError(t, c.open(), "cut at %d", cut)
+				whole := s.o.sent[first.id].pos
+				for _, f := range []place{first, last} {
+					if cut >= f.off+int64(f.len) {
+						whole += f.len
+					}
+				}
+				require.Equal(t, whole, c.j.Durable(), "cut at %d", cut)
+				if cut%64 == 0 {
+					c.mustAppend(t, 1)
+					next := c.fs.Crash(nil)
+					c.close()
+					c.fs = next
+					require.NoError(t, c.open(), "cut at %d, then appended", cut)
+				}
+				c.close()
+			}
+		})
+	}
+}
+
+// TestC08_TornInTheMiddle: the first frame of an unacknowledged group is lost
+// and the second is not: the hole becomes a gap and the frame stays.
+func TestC08_TornInTheMiddle(t *testing.T) {
+	s := newSite(t, false)
+	first, last := s.frames[10], s.frames[11]
+	for _, f := range []place{first, last} {
+		s.decide(f.id, undecided, s.o.sent[f.id].pos)
+	}
+	s.o.end = s.o.sent[first.id].pos
+	s.edit(t, first.file, func(b []byte) []byte {
+		clear(b[first.off : first.off+int64(first.len)])
+		return b
+	})
+	for _, policy := range []CorruptionPolicy{CorruptionFail, CorruptionQuarantine} {
+		c := s.again(policy)
+		require.NoError(t, c.open())
+		assert.Equal(t, acked, c.o.sent[last.id].fate, "the whole frame behind the hole must stay")
+		assert.Equal(t, undecided, c.o.sent[first.id].fate)
+		assert.Equal(t, c.o.sent[last.id].pos+last.len, c.j.Durable())
+		c.close()
+	}
+}
+
+// TestC23_DamageMetByTheReader: a closed segment with a good summary is not
+// scanned at open, so its damage is met when it is read.
+func TestC23_DamageMetByTheReader(t *testing.T) {
+	clean := newSite(t, true)
+	for _, d := range frameDamage {
+		hit := clean.frames[5]
+		t.Run(d.name, func(t *testing.T) {
+			damage := func(s *site) {
+				s.edit(t, hit.file, func(b []byte) []byte {
+					d.fn(b, hit.off, hit)
+					return b
+				})
+			}
+			pos := clean.o.sent[hit.id].pos
+
+			fail := clean.again(CorruptionFail)
+			damage(fail)
+			j, _, err := Open(fail.fs, fail.cfg)
+			require.NoError(t, err, "nothing was scanned")
+			r := j.NewReader(0)
+			var frames int
+			var met *DamageError
+			for range 2 { // it stays where it is
+				for {
+					_, err = r.Next()
+					if err != nil {
+						break
+					}
+					frames++
+				}
+				require.ErrorAs(t, err, &met)
+				assert.Equal(t, 5, frames)
+				assert.Equal(t, pos, r.Position())
+			}
+			assert.Equal(t, path.Base(hit.file), path.Base(met.File))
+			assert.Equal(t, hit.off, met.Offset)
+			assert.Equal(t, [2]Position{pos, pos + hit.len}, [2]Position{met.Start, met.End})
+			assert.ErrorContains(t, met, "weirctl")
+			fail.j = j
+			fail.mustAppend(t, 1) // appends go on
+			require.NoError(t, r.Close())
+			fail.close()
+
+			q := clean.again(CorruptionQuarantine)
+			damage(q)
+			before, err := q.fs.ReadFile(hit.file)
+			require.NoError(t, err)
+			q.o.damaged[hit.id] = true
+			j, _, err = Open(q.fs, q.cfg)
+			require.NoError(t, err)
+			q.j = j
+			seen, err := q.read(j)
+			require.NoError(t, err)
+			require.Len(t, seen, 11)
+			require.Contains(t, q.quarantined(t), string(before[hit.off:hit.off+int64(hit.len)]))
+			q.turn(func() { require.NoError(t, j.Discharge()) }) // writes the gap frame
+			q.mustAppend(t, 1)
+			q.close()
+			q.cfg.OnCorruption = CorruptionFail
+			q.fs = q.fs.Crash(nil)
+			require.NoError(t, q.open())
+			q.close()
+		})
+	}
+}
+
+// TestC11_SecondOpener: exits at once and names the holder; the first goes on.
+func TestC11_SecondOpener(t *testing.T) {
+	w := newWorld(1)
+	require.NoError(t, w.open())
+	_, _, err := Open(w.fs, w.cfg)
+	require.Error(t, err)
+	host, hostErr := os.Hostname()
+	require.NoError(t, hostErr)
+	for _, want := range []string{logDir, fmt.Sprint(os.Getpid()), host} {
+		assert.ErrorContains(t, err, want)
+	}
+	w.mustAppend(t, 2)
+	w.close()
+	require.NoError(t, w.open())
+	w.close()
+}
+
+// TestC19_EveryErrorOfOpenEndsIt: whichever call fails, Open fails or opens
+// the log whole, leaves no lock and no goroutine, and the next one succeeds.
+func TestC19_EveryErrorOfOpenEndsIt(t *testing.T) {
+	clean := newSite(t, false)
+	probe := clean.again(CorruptionFail)
+	require.NoError(t, probe.open())
+	calls := probe.fs.Calls(crashfs.Any)
+	probe.close()
+	failed := 0
+	for i := range calls {
+		s := clean.again(CorruptionFail)
+		s.faulty = true
+		s.fs.Inject(crashfs.Fault{Op: crashfs.Any, After: i, Times: 1, Err: syscall.EIO})
+		err := s.open()
+		if err != nil {
+			failed++
+			require.ErrorIs(t, err, syscall.EIO, "call %d", i)
+			l, err := s.fs.Lock(path.Join(logDir, "LOCK"))
+			require.NoError(t, err, "call %d left the lock", i)
+			require.NoError(t, l.Unlock())
+		}
+		s.fs.ClearFaults()
+		s.close()
+		require.NoError(t, s.open(), "after call %d failed", i)
+		s.mustAppend(t, 1)
+		s.close()
+	}
+	assert.Greater(t, failed, calls/2, "most calls of an open must matter")
+}
