@@ -115,6 +115,10 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 		done; \
 	done
 
+.PHONY: crash
+crash: ## N (100000) simulated power cuts, at every file-system call of the log
+	CRASH_N=$(or $(N),100000) go test ./internal/journal -run TestC07 -count=1 -timeout 0 -v
+
 .PHONY: bench
 bench: ## every benchmark once; compare runs with benchstat (go tool -modfile=internal/tools/go.mod benchstat)
 	go test -run '^$$' -bench . -benchmem ./...

@@ -3,8 +3,8 @@
 //go:generate go tool -modfile=internal/tools/go.mod mdatagen metadata.yaml
 //go:generate rm generated_package_test.go
 
-// The second directive removes a test file that mdatagen names after the
-// directory of the checkout; this package has nothing to test.
+// The second directive removes a test file whose package mdatagen names after
+// the directory of the checkout.
 
 // Package weir is the root of a durable, bounded front door for the
 // OpenTelemetry Collector.

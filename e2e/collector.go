@@ -22,7 +22,7 @@ const readyLine = "Everything is ready. Begin running and processing data."
 // Collector is one life of a Collector as a child process.
 type Collector struct {
 	cmd    *exec.Cmd
-	ready  chan struct{} // closed when readyLine was read
+	ready  chan struct{} // one value per readyLine: a reload has another
 	exited chan struct{} // closed when the process was waited for
 	err    error         // Wait's result; after exited
 
@@ -54,7 +54,7 @@ func start(out io.Writer, cmd *exec.Cmd) (*Collector, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	c := &Collector{cmd: cmd, ready: make(chan struct{}), exited: make(chan struct{})}
+	c := &Collector{cmd: cmd, ready: make(chan struct{}, 16), exited: make(chan struct{})}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -70,7 +70,6 @@ func start(out io.Writer, cmd *exec.Cmd) (*Collector, error) {
 
 func (c *Collector) copyLines(out io.Writer, r io.ReadCloser) {
 	defer r.Close()
-	isReady := false
 	s := bufio.NewScanner(r)
 	s.Buffer(nil, 1<<20)
 	for s.Scan() {
@@ -81,16 +80,19 @@ func (c *Collector) copyLines(out io.Writer, r io.ReadCloser) {
 			c.tail = c.tail[1:]
 		}
 		c.mu.Unlock()
-		if !isReady && strings.Contains(line, readyLine) {
-			isReady = true
-			close(c.ready)
+		if strings.Contains(line, readyLine) {
+			select {
+			case c.ready <- struct{}{}:
+			default: // nobody waits for that many
+			}
 		}
 	}
 	_, _ = io.Copy(io.Discard, r) // a line beyond the buffer: never block the child
 }
 
 // WaitReady returns when every listener is bound, or with the last lines of
-// the log when the process ended or ctx did.
+// the log when the process ended or ctx did. After a Reload it can be called
+// again.
 func (c *Collector) WaitReady(ctx context.Context) error {
 	select {
 	case <-c.ready:
@@ -146,6 +148,10 @@ func (c *Collector) Stop(bound time.Duration) error {
 	}
 	return nil
 }
+
+// Reload makes the process read its configuration again, which stops and
+// starts every component.
+func (c *Collector) Reload() error { return c.cmd.Process.Signal(syscall.SIGHUP) }
 
 // Pid is the process's id.
 func (c *Collector) Pid() int { return c.cmd.Process.Pid }

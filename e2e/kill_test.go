@@ -51,30 +51,15 @@ func TestG01_KillLoop(t *testing.T) {
 		{name: "http", exporter: "compression: zstd"},
 	})
 
-	// Patient senders send a batch until it is acknowledged, as stock
-	// exporters do; impatient ones try once.
 	ledger := NewLedger()
-	stop := make(chan struct{})
-	var senders sync.WaitGroup
-	run := func(s Sender, patient bool) {
-		senders.Go(func() {
-			for i := 0; t.Context().Err() == nil; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-					sendOne(t.Context(), ledger, s, ledger.Batch(Signal(i%3), 1+i%50), patient)
-				}
-			}
-		})
-	}
+	senders := load(t, ledger)
 	for i := range 6 {
-		run(newGRPC(t, n.grpc), i%3 != 0)
-		run(newHTTP(t, n.http, i%2 == 0, i%3 == 0), i%3 != 1)
+		senders.add(newGRPC(t, n.grpc), i%3 != 0)
+		senders.add(newHTTP(t, n.http, i%2 == 0, i%3 == 0), i%3 != 1)
 	}
 	for range 2 {
-		run(newGRPC(t, addrs["grpc"]), true)
-		run(newGRPC(t, addrs["http"]), true)
+		senders.add(newGRPC(t, addrs["grpc"]), true)
+		senders.add(newGRPC(t, addrs["http"]), true)
 	}
 	const generated = 400
 	generator := generate(t, addrs["grpc"], generated)
@@ -90,8 +75,7 @@ func TestG01_KillLoop(t *testing.T) {
 		n.current.Kill()
 		n.start()
 	}
-	close(stop)
-	senders.Wait()
+	senders.end()
 	require.NoError(t, generator(), "telemetrygen")
 	sink.SetDown(false)
 
@@ -101,6 +85,69 @@ func TestG01_KillLoop(t *testing.T) {
 	require.NoError(t, n.current.Stop(patience))
 	require.Positive(t, r.Acked)
 	t.Logf("%d kills: %s", kills(t), r)
+}
+
+// TestG04_Reload makes the node read its configuration again under load: it
+// opens the same directory in the same process, and nothing is lost.
+func TestG04_Reload(t *testing.T) {
+	sink := newSink(t)
+	n := newNode(t, nodeSettings{Sink: sink.Addr, Wal: `
+      segment_size: 1MiB
+      max_frame_size: 512KiB
+      unreclaimed_bytes_limit: 6MiB`})
+	n.start()
+	ledger := NewLedger()
+	senders := load(t, ledger)
+	for i := range 4 {
+		senders.add(newGRPC(t, n.grpc), true)
+		senders.add(newHTTP(t, n.http, i%2 == 0, i%3 == 0), true)
+	}
+	for range 3 {
+		before := ledger.Acked()
+		require.Eventually(t, func() bool { return ledger.Acked() > before+100 }, patience, 10*time.Millisecond, "it takes data")
+		require.NoError(t, n.current.Reload())
+		require.NoError(t, n.current.WaitReady(within(t)))
+	}
+	senders.end()
+	r := allArrive(t, ledger, sink)
+	require.NoError(t, n.current.Stop(patience))
+	t.Logf("3 reloads: %s", r)
+}
+
+// senders put a node under load until they are ended.
+type senders struct {
+	t      *testing.T
+	ledger *Ledger
+	stop   chan struct{}
+	all    sync.WaitGroup
+}
+
+func load(t *testing.T, l *Ledger) *senders {
+	t.Helper()
+	s := &senders{t: t, ledger: l, stop: make(chan struct{})}
+	t.Cleanup(s.all.Wait) // they end with the test's context, too
+	return s
+}
+
+// add begins a sender. A patient one sends a batch until it is acknowledged,
+// as stock exporters do; an impatient one tries once.
+func (s *senders) add(over Sender, patient bool) {
+	s.all.Go(func() {
+		for i := 0; s.t.Context().Err() == nil; i++ {
+			select {
+			case <-s.stop:
+				return
+			default:
+				sendOne(s.t.Context(), s.ledger, over, s.ledger.Batch(Signal(i%3), 1+i%50), patient)
+			}
+		}
+	})
+}
+
+// end lets every sender finish its batch.
+func (s *senders) end() {
+	close(s.stop)
+	s.all.Wait()
 }
 
 // attempt bounds one try of a sender: above what a commit takes by far, below

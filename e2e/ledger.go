@@ -25,6 +25,7 @@ type Ledger struct {
 	mu      sync.Mutex // guards everything below
 	next    ID
 	known   map[ID]Outcome
+	acked   int
 	reasons map[string]int
 	invalid []error
 }
@@ -58,8 +59,18 @@ func (l *Ledger) Record(b Batch, a Answer) {
 		case k == Acked, k == Undecided && a.Outcome == Refused:
 		default:
 			l.known[id] = a.Outcome
+			if a.Outcome == Acked {
+				l.acked++
+			}
 		}
 	}
+}
+
+// Acked is how many items were acknowledged so far.
+func (l *Ledger) Acked() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.acked
 }
 
 // AllAcked says whether every acknowledged item arrived.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -206,4 +207,33 @@ func TestCheck(t *testing.T) {
 	} {
 		require.Error(t, check(all, expr), expr)
 	}
+}
+
+// TestEventsAreDocumented: docs/events.md and the sources name the same
+// events.
+func TestEventsAreDocumented(t *testing.T) {
+	name := regexp.MustCompile(`"(wal\.(?:backpressure|rotation|retain_floor|recovery|delivery|dead_letter)\.[a-z_]+)"`)
+	emitted := map[string]bool{}
+	for _, dir := range []string{"internal/coordinator", "internal/delivery", "internal/journal", "receiver/otlpwalreceiver"} {
+		files, err := filepath.Glob(root + dir + "/*.go")
+		require.NoError(t, err)
+		for _, f := range files {
+			if strings.HasSuffix(f, "_test.go") {
+				continue
+			}
+			b, err := os.ReadFile(f)
+			require.NoError(t, err)
+			for _, m := range name.FindAllSubmatch(b, -1) {
+				emitted[string(m[1])] = true
+			}
+		}
+	}
+	b, err := os.ReadFile(root + "docs/events.md")
+	require.NoError(t, err)
+	documented := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^### (\S+)$`).FindAllSubmatch(b, -1) {
+		documented[string(m[1])] = true
+	}
+	require.NotEmpty(t, documented)
+	require.Equal(t, documented, emitted)
 }
