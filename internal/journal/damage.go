@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/otelweir/weir/internal/fsys"
+)
+
+// DamageError is damage met by Open or by a reader: bytes below the durable
+// position that are no frame.
+type DamageError struct {
+	Directory  string
+	File       string // the segment's name
+	Offset     int64  // in it
+	Start, End Position
+	Items      uint64 // lost with it, if Known
+	Known      bool
+	Lanes      []Lane // that have frames in the segment, if known
+	Err        error
+}
+
+func (e *DamageError) Error() string {
+	items := "an unknown number of items"
+	if e.Known {
+		items = fmt.Sprintf("%d items", e.Items)
+	}
+	return fmt.Sprintf("%s: damaged at offset %d: %v; positions %d to %d with %s cannot be read: run `weirctl repair %s`, or set on_corruption: quarantine, to set them aside and go on",
+		filepath.Join(e.Directory, e.File), e.Offset, e.Err, e.Start, e.End, items, e.Directory)
+}
+
+func (e *DamageError) Unwrap() error { return e.Err }
+
+// attrs are the event's attributes.
+func (e *DamageError) attrs(action string) map[string]any {
+	a := map[string]any{
+		"file": e.File, "offset": e.Offset, "start": e.Start, "end": e.End, "action": action,
+	}
+	if e.Known {
+		a["items"] = e.Items
+	}
+	if len(e.Lanes) > 0 {
+		names := make([]string, len(e.Lanes))
+		for i, l := range e.Lanes {
+			names[i] = l.Kind.String() + " of " + fmt.Sprintf("%q", l.Tenant)
+		}
+		a["lanes"] = names
+	}
+	return a
+}
+
+// damages is the damage readers met since the log was opened.
+type damages struct {
+	mu   sync.Mutex
+	met  []damage     // in no order; few
+	gaps []segmentGap // gap frames that maintenance has yet to write
+}
+
+// damage is one range and what was decided about it.
+type damage struct {
+	err     *DamageError
+	aside   bool // a copy is in quarantine: readers pass over it
+	refused error
+}
+
+type segmentGap struct {
+	id         segmentID
+	start, end Position
+	items      uint32
+}
+
+// meet decides, once per range, about damage a reader has met. It returns nil
+// when the range was set aside and is to be passed over.
+func (j *Journal) meet(f fsys.File, id segmentID, d *DamageError) error {
+	ds := &j.damage
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	for i := range ds.met {
+		if m := &ds.met[i]; m.err.Start == d.Start {
+			if m.aside {
+				d.End = m.err.End
+				return nil
+			}
+			return m.err
+		}
+	}
+	m := damage{err: d}
+	action := "stopped"
+	if j.cfg.OnCorruption == CorruptionQuarantine {
+		if err := j.setAside(f, id, d.Offset, id.offset(d.End), suffixDamaged); err != nil {
+			d.Err = errors.Join(d.Err, fmt.Errorf("not set aside: %w", err))
+		} else {
+			m.aside = true
+			action = "quarantined"
+			items := uint32(unknownItems)
+			if d.Known {
+				items = uint32(d.Items)
+				j.published.quarantinedItems.Add(d.Items)
+			}
+			j.published.quarantined.Add(d.End - d.Start)
+			ds.gaps = append(ds.gaps, segmentGap{id, d.Start, d.End, items})
+		}
+	}
+	ds.met = append(ds.met, m)
+	j.event(EventRecoveryDamage, "A reader met damage in the log", d.Err, d.attrs(action))
+	if m.aside {
+		return nil
+	}
+	return d
+}
+
+// writeGaps puts a gap frame over every range that a reader had set aside.
+// Turn.
+func (j *Journal) writeGaps() error {
+	ds := &j.damage
+	ds.mu.Lock()
+	gaps := ds.gaps
+	ds.gaps = nil
+	ds.mu.Unlock()
+	var errs []error
+	for _, g := range gaps {
+		err := j.writeGap(g)
+		if err == nil || errors.Is(err, fs.ErrNotExist) { // reclaimed meanwhile
+			continue
+		}
+		errs = append(errs, fmt.Errorf("write a gap over positions %d to %d in %s: %w", g.start, g.end, g.id.name(), err))
+		ds.mu.Lock()
+		ds.gaps = append(ds.gaps, g)
+		ds.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+func (j *Journal) writeGap(g segmentGap) error {
+	f, err := j.fs.OpenFile(j.path(g.id.name()), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Pwritev([][]byte{gapHeader(g.start, g.end, g.items, epochOf(j.log, g.id))}, g.id.offset(g.start))
+	if err == nil {
+		err = f.Datasync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Copies in quarantine/ are named after the segment and the position:
+// <segment's name without .wal>-<16 hex position>.damaged or .torn.
+const (
+	suffixDamaged = ".damaged" // an acknowledged frame may have been in it
+	suffixTorn    = ".torn"    // behind all that was proved: nothing acknowledged was in it
+)
+
+var errQuarantineFull = errors.New("quarantine_max_bytes is reached")
+
+// setAside copies the bytes [from, to) of a segment's file into quarantine/,
+// durably. Repeating it changes nothing. Torn copies make room, oldest first,
+// for others.
+func (j *Journal) setAside(f fsys.File, id segmentID, from, to int64, suffix string) error {
+	dir := j.path(quarantineName)
+	if err := j.makeDir(dir); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s-%016x%s", strings.TrimSuffix(id.name(), segmentSuffix), id.position(from), suffix)
+	if err := j.makeQuarantineRoom(dir, name, uint64(to-from)); err != nil {
+		return err
+	}
+	out, err := j.fs.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE, fileMode)
+	if err != nil {
+		return err
+	}
+	err = copyRange(out, 0, f, from, to)
+	if err == nil {
+		err = out.Truncate(to - from)
+	}
+	if err == nil {
+		err = out.Datasync()
+	}
+	if err = errors.Join(err, out.Close()); err != nil {
+		return err
+	}
+	return j.syncDir(dir)
+}
+
+func (j *Journal) makeQuarantineRoom(dir, name string, need uint64) error {
+	entries, err := j.fs.List(dir)
+	if err != nil {
+		return err
+	}
+	var total uint64
+	var torn []fsys.Info // in the order of their names, which is the log's
+	for _, e := range entries {
+		if e.Name == name {
+			continue // the same copy, begun before
+		}
+		total += uint64(e.Size)
+		if strings.HasSuffix(e.Name, suffixTorn) {
+			torn = append(torn, e)
+		}
+	}
+	for _, e := range torn {
+		if total+need <= j.cfg.QuarantineMaxBytes {
+			break
+		}
+		if err := j.fs.Unlink(filepath.Join(dir, e.Name)); err != nil {
+			return err
+		}
+		total -= uint64(e.Size)
+	}
+	if total+need > j.cfg.QuarantineMaxBytes {
+		return fmt.Errorf("%d bytes are in quarantine, %d more do not fit into %d: %w", total, need, j.cfg.QuarantineMaxBytes, errQuarantineFull)
+	}
+	return nil
+}
+
+// makeDir makes a directory of the log, durably, if it is not there.
+func (j *Journal) makeDir(dir string) error {
+	err := j.fs.Mkdir(dir, dirMode)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return j.syncDir(filepath.Dir(dir))
+}
+
+// copyRange copies [from, to) of src to dst at off; what src lacks is zero.
+func copyRange(dst fsys.File, off int64, src fsys.File, from, to int64) error {
+	buf := make([]byte, min(scanBuffer, to-from))
+	for from < to {
+		b := buf[:min(int64(len(buf)), to-from)]
+		n, err := src.ReadAt(b, from)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		clear(b[n:])
+		if _, err := dst.Pwritev([][]byte{b}, off); err != nil {
+			return err
+		}
+		from += int64(len(b))
+		off += int64(len(b))
+	}
+	return nil
+}

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/otelweir/weir/internal/fsys"
+)
+
+// readAhead is how much a reader reads at once. Frames up to this size are
+// checked where they were read and copied once.
+const readAhead = 256 << 10
+
+// Reader reads verified frames in order, below the durable position only. It
+// may be used beside appends, rotations and reclaiming, by one goroutine.
+type Reader struct {
+	j   *Journal
+	pos Position
+
+	// The segment that pos lies in.
+	file    fsys.File // nil = to be looked up
+	id      segmentID
+	epoch   epoch
+	created int64
+	limit   Position // of it, everything before this may be read
+
+	buf []byte
+	off int64 // file offset of buf[0]
+	n   int   // valid bytes of buf
+
+	sought bool   // pos was given, not reached: it may lie inside a gap
+	tenant string // of the last frame: most have the same
+}
+
+// ReadFrame is a frame as read. Metadata and Payload belong to the caller.
+type ReadFrame struct {
+	Position Position
+	Len      uint64 // framed: the next frame begins at Position+Len
+	Kind     Kind   // never a gap: those are passed over
+	Tenant   string
+	Metadata []byte
+	Items    uint32
+	Received int64 // unix ns
+	Payload  []byte
+
+	header  [frameHeaderLen]byte
+	segment segmentID
+	created int64 // the segment's
+}
+
+// NewReader returns a reader that begins at from, which need not be a frame's
+// position: it begins with the first frame at or after it.
+func (j *Journal) NewReader(from Position) *Reader { return &Reader{j: j, pos: from, sought: true} }
+
+// Position is that of the next frame, as far as it is known.
+func (r *Reader) Position() Position { return r.pos }
+
+// Seek makes p the position to go on at.
+func (r *Reader) Seek(p Position) {
+	if r.file != nil && (p < r.id.base || p >= r.limit) {
+		r.leave()
+	}
+	r.pos, r.sought = p, true
+}
+
+// Close gives the reader's descriptor up. The reader may be used again.
+func (r *Reader) Close() error {
+	if r.file == nil {
+		return nil
+	}
+	err := r.file.Close()
+	r.file, r.n = nil, 0
+	return err
+}
+
+func (r *Reader) leave() { _ = r.Close() } // nothing was written through it
+
+// Next returns the next frame. io.EOF means the durable position is reached:
+// take Grew, then call Next again. A *DamageError, given again by every call,
+// means that the reader stops before damage; Seek passes over it.
+func (r *Reader) Next() (ReadFrame, error) {
+	for {
+		if r.file == nil || r.pos >= r.limit {
+			if err := r.enter(); err != nil {
+				return ReadFrame{}, err
+			}
+		}
+		f, skip, err := r.read()
+		var d *DamageError
+		if errors.As(err, &d) {
+			if err := r.j.meet(r.file, r.id, d); err != nil {
+				return ReadFrame{}, err
+			}
+			r.pos = d.End
+			continue
+		}
+		if err != nil {
+			return ReadFrame{}, err
+		}
+		if skip == 0 {
+			r.pos += f.Len
+			return f, nil
+		}
+		r.pos += skip
+	}
+}
+
+// enter finds the segment of pos, or of the first frame after it, and opens
+// it.
+func (r *Reader) enter() error {
+	for range 8 { // each round a segment was reclaimed under our hands
+		r.j.Lock()
+		s := r.j.ledger.find(r.pos)
+		var next Reader
+		if s != nil {
+			next.id, next.created, next.limit = s.id, s.created, s.end
+		}
+		r.j.Unlock()
+		if s == nil {
+			return io.EOF
+		}
+		if r.file != nil && r.id == next.id { // it has grown
+			r.limit = next.limit
+			return nil
+		}
+		r.leave()
+		f, err := r.j.fs.OpenFile(r.j.path(next.id.name()), os.O_RDONLY, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read the log: %w", err)
+		}
+		if r.pos < next.id.base {
+			r.pos, r.sought = next.id.base, false
+		}
+		r.file, r.id, r.created, r.limit = f, next.id, next.created, next.limit
+		r.epoch = epochOf(r.j.log, r.id)
+		r.n = 0
+		return nil
+	}
+	return fmt.Errorf("read the log at position %d: %s is not there", r.pos, r.id.name())
+}
+
+// read reads the frame at pos. skip is what to pass over instead: a gap, or
+// the rest of one that pos lies in.
+func (r *Reader) read() (f ReadFrame, skip uint64, err error) {
+	f, h, bad, err := r.frame(r.pos)
+	if bad != nil && r.sought {
+		skip, err := r.inside()
+		if skip > 0 || err != nil {
+			return f, skip, err
+		}
+	}
+	r.sought = false
+	if bad != nil || err != nil {
+		// Once more, through another descriptor: what was wrong may have been
+		// the read.
+		if err := r.reopen(); err != nil {
+			return f, 0, err
+		}
+		if f, h, bad, err = r.frame(r.pos); err != nil {
+			bad = err // the medium's answer
+		}
+	}
+	switch {
+	case bad != nil:
+		d, err := r.damage(bad)
+		if err != nil {
+			return f, 0, err
+		}
+		return f, 0, d
+	case h.kind == kindGap:
+		return f, h.framed(), nil
+	}
+	return f, 0, nil
+}
+
+func (r *Reader) reopen() error {
+	r.leave()
+	f, err := r.j.fs.OpenFile(r.j.path(r.id.name()), os.O_RDONLY, 0)
+	if err != nil {
+		return fmt.Errorf("read the log again: %w", err)
+	}
+	r.file = f
+	return nil
+}
+
+// frame reads and verifies the frame at p, in one pass over its bytes.
+func (r *Reader) frame(p Position) (f ReadFrame, h frameHeader, bad, err error) {
+	off, room := r.id.offset(p), r.limit-p
+	if room < frameHeaderLen {
+		return f, h, errFrameLength, nil
+	}
+	w, err := r.fill(off, frameHeaderLen)
+	if err != nil {
+		return f, h, nil, err
+	}
+	copy(f.header[:], w)
+	h = decodeFrameHeader(f.header[:])
+	if bad := h.check(p, room); bad != nil {
+		return f, h, bad, nil
+	}
+	if h.kind == kindSummary {
+		return f, h, errFrameKind, nil
+	}
+	if h.kind == kindGap {
+		if sum(sum(0, f.header[4:]), r.epoch[:]) != h.crc {
+			bad = errFrameChecksum
+		}
+		return f, h, bad, nil
+	}
+	body, bad, err := r.body(off+frameHeaderLen, p, &h)
+	if bad != nil || err != nil {
+		return f, h, bad, err
+	}
+	meta, payload := body[:h.metadata:h.metadata], body[h.metadata:]
+	if sum(sum(sum(sum(0, payload), meta), f.header[4:]), r.epoch[:]) != h.crc {
+		return f, h, errFrameChecksum, nil
+	}
+	tenant, ok := tenantOf(meta)
+	if !ok {
+		return f, h, errMetadata, nil
+	}
+	if string(tenant) != r.tenant {
+		r.tenant = string(tenant)
+	}
+	f.Position, f.Len, f.Kind, f.Tenant = p, h.framed(), h.kind, r.tenant
+	f.Metadata, f.Payload, f.Items, f.Received = meta, payload, h.items, h.received
+	f.segment, f.created = r.id, r.created
+	return f, h, nil, nil
+}
+
+// body returns the frame's metadata ‖ payload in memory of its own. A length
+// field alone never makes it allocate: a body longer than the read-ahead must
+// be followed by a header that continues the log, or verify in a stream first.
+func (r *Reader) body(off int64, p Position, h *frameHeader) (b []byte, bad, err error) {
+	n := int(h.length)
+	if n+frameHeaderLen <= readAhead {
+		w, err := r.fill(off, n)
+		if err != nil {
+			return nil, nil, err
+		}
+		return append(make([]byte, 0, n), w[:n]...), nil, nil
+	}
+	if ok, err := r.continues(h.end()); err != nil || !ok {
+		if err != nil {
+			return nil, nil, err
+		}
+		var s scanner
+		s.reset(r.file, r.j.log, r.id, r.id.offset(r.limit))
+		if _, bad, err := s.verify(r.id.offset(p)); bad != nil || err != nil {
+			return nil, bad, err
+		}
+	}
+	b = make([]byte, n)
+	have := 0
+	if off >= r.off && off < r.off+int64(r.n) {
+		have = copy(b, r.buf[off-r.off:r.n])
+	}
+	if _, err := r.file.ReadAt(b[have:], off+int64(have)); err != nil {
+		return nil, nil, err
+	}
+	return b, nil, nil
+}
+
+// continues says whether p is the limit, or a header that states p is there.
+func (r *Reader) continues(p Position) (bool, error) {
+	if p == r.limit {
+		return true, nil
+	}
+	if r.limit-p < frameHeaderLen {
+		return false, nil
+	}
+	var b [frameHeaderLen]byte
+	if _, err := r.file.ReadAt(b[:], r.id.offset(p)); err != nil {
+		return false, err
+	}
+	h := decodeFrameHeader(b[:])
+	return h.check(p, r.limit-p) == nil, nil
+}
+
+// fill returns at least need bytes at off, reading ahead up to the limit.
+func (r *Reader) fill(off int64, need int) ([]byte, error) {
+	if off >= r.off && off+int64(need) <= r.off+int64(r.n) {
+		return r.buf[off-r.off : r.n], nil
+	}
+	if r.buf == nil {
+		r.buf = make([]byte, readAhead)
+	}
+	kept := 0
+	if off >= r.off && off < r.off+int64(r.n) {
+		kept = copy(r.buf, r.buf[off-r.off:r.n])
+	}
+	r.off, r.n = off, kept
+	want := int(min(int64(len(r.buf)), r.id.offset(r.limit)-off))
+	n, err := r.file.ReadAt(r.buf[kept:want], off+int64(kept))
+	r.n += n
+	if r.n >= need {
+		return r.buf[:r.n], nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return nil, err
+}
+
+// inside looks for the frame that a position asked for lies in: a gap that was
+// written over it, say. It returns how far that frame's end is, or 0 when the
+// log has none there.
+func (r *Reader) inside() (skip uint64, err error) {
+	var s scanner
+	s.reset(r.file, r.j.log, r.id, r.id.offset(r.limit))
+	for off := int64(segmentHeaderLen); off < r.id.offset(r.pos); {
+		h, bad, err := s.verify(off)
+		if err != nil || bad != nil {
+			return 0, err
+		}
+		off += int64(h.framed())
+		if end := r.id.position(off); end > r.pos {
+			r.sought = false
+			return end - r.pos, nil
+		}
+	}
+	return 0, nil
+}
+
+// damage describes the range at pos that holds no frame.
+func (r *Reader) damage(why error) (*DamageError, error) {
+	var s scanner
+	limit := r.id.offset(r.limit)
+	s.reset(r.file, r.j.log, r.id, limit)
+	start := r.id.offset(r.pos)
+	end, found, err := s.resync(start + frameHeaderLen)
+	if err != nil || !found {
+		end = limit
+	}
+	d := &DamageError{
+		Directory: r.j.cfg.Directory, File: r.id.name(), Offset: start,
+		Start: r.pos, End: r.id.position(end), Err: why,
+	}
+	items, known := s.itemsIn(start, end)
+	if known {
+		d.Items, d.Known = uint64(items), true
+	}
+	r.j.Lock()
+	if sg := r.j.ledger.find(r.pos); sg != nil && sg.id == r.id {
+		for i := range sg.spans {
+			d.Lanes = append(d.Lanes, sg.spans[i].lane.Lane)
+		}
+	}
+	r.j.Unlock()
+	return d, nil
+}

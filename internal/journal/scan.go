@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/otelweir/weir/internal/fsys"
+)
+
+// scanBuffer is how much of a file is read at once; it is what a scan needs of
+// memory, however long the log and its frames are.
+const scanBuffer = 1 << 20
+
+// scanner walks the frames of one segment's file, streaming. A frame that does
+// not verify is no error: errors are the file's.
+type scanner struct {
+	file  fsys.File
+	id    segmentID
+	epoch epoch
+	end   int64 // bytes at or past it are not looked at
+
+	buf  []byte
+	off  int64 // file offset of buf[0]
+	n    int   // valid bytes of buf
+	meta [1<<16 - 1]byte
+	// tenant of the last verified frame; in meta
+	tenant []byte
+}
+
+// reset points the scanner at another file and keeps its buffer.
+func (s *scanner) reset(f fsys.File, log LogID, id segmentID, end int64) {
+	if s.buf == nil {
+		s.buf = make([]byte, scanBuffer)
+	}
+	s.file, s.id, s.epoch, s.end = f, id, epochOf(log, id), end
+	s.off, s.n = 0, 0
+}
+
+// window returns the bytes at off that are in memory, at least min(need, end −
+// off) of them, reading what is missing. need is at most the buffer's size.
+func (s *scanner) window(off int64, need int) ([]byte, error) {
+	need = int(min(int64(need), s.end-off))
+	if off < s.off || off+int64(need) > s.off+int64(s.n) {
+		kept := 0
+		if off >= s.off && off < s.off+int64(s.n) {
+			kept = copy(s.buf, s.buf[off-s.off:s.n])
+		}
+		s.off, s.n = off, kept
+		want := int(min(int64(len(s.buf)), s.end-off))
+		n, err := s.file.ReadAt(s.buf[kept:want], off+int64(kept))
+		s.n += n
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s at offset %d: %w", s.id.name(), off+int64(kept), err)
+		}
+		if s.n < need {
+			return nil, fmt.Errorf("read %s at offset %d: %w", s.id.name(), off+int64(s.n), io.ErrUnexpectedEOF)
+		}
+	}
+	return s.buf[off-s.off : s.n], nil
+}
+
+// verify reads the frame at off and checks it to its last byte; bad is why it
+// is none. Afterwards s.tenant is the frame's tenant.
+func (s *scanner) verify(off int64) (h frameHeader, bad, err error) {
+	if s.end-off < frameHeaderLen {
+		return h, errFrameLength, nil
+	}
+	w, err := s.window(off, frameHeaderLen)
+	if err != nil {
+		return h, nil, err
+	}
+	var raw [frameHeaderLen]byte
+	copy(raw[:], w)
+	h = decodeFrameHeader(raw[:])
+	if bad := h.check(s.id.position(off), uint64(s.end-off)); bad != nil {
+		return h, bad, nil
+	}
+	var body uint32
+	if h.kind != kindGap {
+		body, err = s.body(off+frameHeaderLen, &h)
+		if err != nil {
+			return h, nil, err
+		}
+	}
+	if sum(sum(body, raw[4:]), s.epoch[:]) != h.crc {
+		return h, errFrameChecksum, nil
+	}
+	if h.kind.hasData() {
+		var ok bool
+		if s.tenant, ok = tenantOf(s.meta[:h.metadata]); !ok {
+			return h, errMetadata, nil
+		}
+	}
+	return h, nil, nil
+}
+
+// body is the checksum of payload ‖ metadata, which lie in the other order.
+func (s *scanner) body(off int64, h *frameHeader) (crc uint32, err error) {
+	meta := s.meta[:h.metadata]
+	w, err := s.window(off, len(meta))
+	if err != nil {
+		return 0, err
+	}
+	copy(meta, w)
+	off += int64(len(meta))
+	for left := int64(h.payload()); left > 0; {
+		w, err := s.window(off, 1)
+		if err != nil {
+			return 0, err
+		}
+		w = w[:min(int64(len(w)), left)]
+		crc = sum(crc, w)
+		off += int64(len(w))
+		left -= int64(len(w))
+	}
+	return sum(crc, meta), nil
+}
+
+// nonZero returns the offset of the first byte at or after off that is not
+// zero, or end. Holes are skipped.
+func (s *scanner) nonZero(off int64) (int64, error) {
+	for off < s.end {
+		data, err := s.file.SeekData(off)
+		if errors.Is(err, io.EOF) {
+			return s.end, nil
+		}
+		if err != nil {
+			return 0, fmt.Errorf("look for data in %s: %w", s.id.name(), err)
+		}
+		off = max(off, data)
+		// One read's worth, then ask again: what follows may be a hole.
+		for stop := min(off+scanBuffer, s.end); off < stop; {
+			w, err := s.window(off, 1)
+			if err != nil {
+				return 0, err
+			}
+			for i, c := range w {
+				if c != 0 {
+					return off + int64(i), nil
+				}
+			}
+			off += int64(len(w))
+		}
+	}
+	return s.end, nil
+}
+
+// lastNonZero returns the offset behind the last byte that is not zero in the
+// data at off, which ends at a hole or after one read.
+func (s *scanner) lastNonZero(off int64) (int64, error) {
+	off, err := s.nonZero(off)
+	if err != nil || off == s.end {
+		return off, err
+	}
+	w, err := s.window(off, 1)
+	if err != nil {
+		return 0, err
+	}
+	n := len(w)
+	for n > 0 && w[n-1] == 0 {
+		n--
+	}
+	return off + int64(n), nil
+}
+
+// resync returns the offset of the first frame at or after off that verifies
+// in full: its header states exactly that offset's position.
+func (s *scanner) resync(off int64) (next int64, found bool, err error) {
+	for s.end-off >= frameHeaderLen {
+		w, err := s.window(off, frameHeaderLen)
+		if err != nil {
+			return 0, false, err
+		}
+		p := s.id.position(off)
+		i, last := 0, len(w)-frameHeaderLen
+		for i <= last && le.Uint64(w[i+8:]) != p+uint64(i) {
+			i++
+		}
+		off += int64(i)
+		if i > last {
+			continue
+		}
+		h, bad, err := s.verify(off)
+		if err != nil {
+			return 0, false, err
+		}
+		if bad == nil && h.kind != kindSummary {
+			return off, true, nil
+		}
+		off++
+	}
+	return 0, false, nil
+}
+
+// badRange is a range of file offsets between frames that holds none.
+type badRange struct {
+	start, end int64
+	why        error
+}
+
+// tailKind is what follows the last frame of a scan.
+type tailKind uint8
+
+const (
+	tailNone    tailKind = iota // the end itself
+	tailZero                    // zeros to the end
+	tailSummary                 // a verifying summary
+	tailBad                     // anything else
+)
+
+// walk calls fn for every frame in order. It returns the ranges that hold no
+// frame but have one behind them, where the last frame ends, and what follows.
+func (s *scanner) walk(fn func(*frameHeader, []byte) error) (bad []badRange, last int64, tail tailKind, why, err error) {
+	off := int64(segmentHeaderLen)
+	for off < s.end {
+		h, wrong, err := s.verify(off)
+		if err != nil {
+			return nil, 0, 0, nil, err
+		}
+		if wrong == nil && h.kind == kindSummary {
+			next, found, err := s.resync(off + int64(h.framed()))
+			if err != nil {
+				return nil, 0, 0, nil, err
+			}
+			if !found {
+				return bad, off, tailSummary, nil, nil
+			}
+			bad = append(bad, badRange{off, next, errors.New("a summary, with frames behind it")})
+			off = next
+			continue
+		}
+		if wrong == nil {
+			if err := fn(&h, s.tenant); err != nil {
+				return nil, 0, 0, nil, err
+			}
+			off += int64(h.framed())
+			continue
+		}
+		first, err := s.nonZero(off)
+		if err != nil {
+			return nil, 0, 0, nil, err
+		}
+		if first == s.end {
+			return bad, off, tailZero, nil, nil
+		}
+		// Whatever was damaged was a frame, of no less than a header.
+		next, found, err := s.resync(max(off+frameHeaderLen, first-frameHeaderLen))
+		if err != nil {
+			return nil, 0, 0, nil, err
+		}
+		if !found {
+			return bad, off, tailBad, wrong, nil
+		}
+		bad = append(bad, badRange{off, next, wrong})
+		off = next
+	}
+	return bad, off, tailNone, nil, nil
+}
+
+// itemsIn is how many items the frames in a damaged range had, if their
+// headers still tell: they must chain to the range's end.
+func (s *scanner) itemsIn(start, end int64) (items uint32, known bool) {
+	total := uint64(0)
+	for off := start; off < end; {
+		w, err := s.window(off, frameHeaderLen)
+		if err != nil || len(w) < frameHeaderLen {
+			return unknownItems, false
+		}
+		h := decodeFrameHeader(w)
+		if h.check(s.id.position(off), uint64(end-off)) != nil || h.kind == kindSummary {
+			return unknownItems, false
+		}
+		if h.kind == kindGap && h.items == unknownItems {
+			return unknownItems, false
+		}
+		total += uint64(h.items)
+		off += int64(h.framed())
+	}
+	if total >= unknownItems {
+		return unknownItems, false
+	}
+	return uint32(total), true
+}

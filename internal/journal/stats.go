@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"sync/atomic"
+)
+
+// Stats are the log's figures for metric callbacks: atomic loads, no lock.
+// They belong together only as far as they were published together.
+type Stats struct {
+	Unreclaimed, Unflushed uint64 // bytes
+	Disk                   uint64 // bytes allocated in the directory as of the last look
+	ClosedRetained, Sealed int
+	MaxSegments            int   // in effect: what STATE has room for may be less than configured
+	OldestReceived         int64 // unix ns, of the oldest segment with a frame; 0 = none
+	Rotation               RotationStateKind
+	RotationFailures       int
+	Eligible, Retrying     int // segments settled and not yet planned; planned and not yet removed
+	Durable                Position
+	Prepared               bool   // the next segment is ready
+	QuarantinedBytes       uint64 // set aside since the log was opened, recovery included
+	QuarantinedItems       uint64 // of these: items known
+}
+
+// published mirrors what the journal lock guards.
+type published struct {
+	unreclaimed, unflushed, disk  atomic.Uint64
+	closed, sealed                atomic.Int64
+	eligible, retrying            atomic.Int64
+	oldest                        atomic.Int64
+	rotation, failures            atomic.Int64
+	prepared                      atomic.Bool
+	quarantined, quarantinedItems atomic.Uint64
+}
+
+// publish makes the ledger's figures visible. Call it under the journal lock
+// after every change of them.
+func (j *Journal) publish() {
+	p, l := &j.published, &j.ledger
+	p.unreclaimed.Store(l.unreclaimed)
+	p.unflushed.Store(l.reserved)
+	p.closed.Store(int64(l.closed))
+	p.sealed.Store(int64(l.sealed))
+	p.eligible.Store(int64(len(l.eligible)))
+	p.retrying.Store(int64(len(l.retrying)))
+	p.oldest.Store(l.oldestReceived())
+	p.rotation.Store(int64(j.rotation.kind))
+	p.failures.Store(int64(j.rotation.failures))
+}
+
+// Stats are the log's figures.
+func (j *Journal) Stats() Stats {
+	p := &j.published
+	return Stats{
+		Unreclaimed:      p.unreclaimed.Load(),
+		Unflushed:        p.unflushed.Load(),
+		Disk:             p.disk.Load(),
+		ClosedRetained:   int(p.closed.Load()),
+		Sealed:           int(p.sealed.Load()),
+		MaxSegments:      j.maxSegments,
+		OldestReceived:   p.oldest.Load(),
+		Rotation:         RotationStateKind(p.rotation.Load()),
+		RotationFailures: int(p.failures.Load()),
+		Eligible:         int(p.eligible.Load()),
+		Retrying:         int(p.retrying.Load()),
+		Durable:          j.durable.Load(),
+		Prepared:         p.prepared.Load(),
+		QuarantinedBytes: p.quarantined.Load(),
+		QuarantinedItems: p.quarantinedItems.Load(),
+	}
+}
+
+// SegmentInfo describes a segment for the status page.
+type SegmentInfo struct {
+	Name  string
+	Base  Position
+	Bytes uint64 // charged
+	State string // current, closed, sealed, reclaiming
+	Lanes []Lane // that still hold it
+}
+
+// Segments describes every surviving segment in order. It takes the lock.
+func (j *Journal) Segments() []SegmentInfo {
+	j.Lock()
+	defer j.Unlock()
+	infos := make([]SegmentInfo, 0, len(j.ledger.segments))
+	for _, s := range j.ledger.segments {
+		if s.state == segmentGone {
+			continue
+		}
+		i := SegmentInfo{Name: s.id.name(), Base: s.id.base, Bytes: s.bytes() + s.extra, State: "closed"}
+		switch {
+		case !s.closed:
+			i.State = "current"
+		case s.state == segmentReclaiming:
+			i.State = "reclaiming"
+		case s.extra > 0:
+			i.State = "sealed"
+		}
+		for k := range s.spans {
+			if sp := &s.spans[k]; sp.last >= sp.lane.horizon {
+				i.Lanes = append(i.Lanes, sp.lane.Lane)
+			}
+		}
+		infos = append(infos, i)
+	}
+	return infos
+}
+
+// LaneInfo is one lane of the ledger.
+type LaneInfo struct {
+	Lane
+	// First is where the lane's unsettled frames begin, Last the position of
+	// its last frame in the log. A lane is settled when Last < Horizon.
+	First, Last, Horizon Position
+	Oldest               int64 // received, unix ns, in the oldest segment that the lane holds
+	Segments             int   // that the lane holds
+}
+
+// Lanes describes every lane that holds a segment. It takes the lock.
+func (j *Journal) Lanes() []LaneInfo {
+	j.Lock()
+	defer j.Unlock()
+	infos := make([]LaneInfo, 0, len(j.ledger.lanes))
+	for _, ln := range j.ledger.lanes {
+		if ln.head == len(ln.unsettled) {
+			continue
+		}
+		first, last := ln.unsettled[ln.head], ln.unsettled[len(ln.unsettled)-1]
+		infos = append(infos, LaneInfo{
+			Lane: ln.Lane, First: ln.first(), Last: last.share().last, Horizon: ln.horizon,
+			Oldest: first.segment.firstReceived, Segments: len(ln.unsettled) - ln.head,
+		})
+	}
+	return infos
+}
+
+// NextOf is the first position at or after from at which a frame of l may
+// begin; ok is false when no unsettled one does. It takes the lock.
+// O(log segments of the lane).
+func (j *Journal) NextOf(l Lane, from Position) (_ Position, ok bool) {
+	j.Lock()
+	defer j.Unlock()
+	ln := j.ledger.lanes[l]
+	if ln == nil {
+		return 0, false
+	}
+	refs := ln.unsettled[ln.head:]
+	lo, hi := 0, len(refs)
+	for lo < hi {
+		if m := (lo + hi) / 2; refs[m].share().last < from {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	if lo == len(refs) {
+		return 0, false
+	}
+	return max(from, refs[lo].share().first), true
+}
