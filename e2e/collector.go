@@ -131,7 +131,8 @@ func (c *Collector) Kill() {
 }
 
 // Stop ends the process gracefully. It is an error if it does not end by
-// itself within the bound, or not with exit code 0.
+// itself within the bound, or not with exit code 0. A Collector catches
+// signals only a moment after it is ready: have it serve something first.
 func (c *Collector) Stop(bound time.Duration) error {
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err

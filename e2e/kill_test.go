@@ -104,7 +104,7 @@ func TestG04_Reload(t *testing.T) {
 	}
 	for range 3 {
 		before := ledger.Acked()
-		require.Eventually(t, func() bool { return ledger.Acked() > before+100 }, patience, 10*time.Millisecond, "it takes data")
+		require.Eventually(t, func() bool { return ledger.Acked() > before+2000 }, patience, 10*time.Millisecond, "it takes data")
 		require.NoError(t, n.current.Reload())
 		require.NoError(t, n.current.WaitReady(within(t)))
 	}

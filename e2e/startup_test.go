@@ -163,7 +163,11 @@ func TestStartup_PortInUse(t *testing.T) {
 	require.NoError(t, os.WriteFile(config, taken, 0o600))
 	said := failsToStart(t, exec.Command(binary(t), "--config", config))
 	require.Contains(t, said, first.grpc)
+
 	second.start()
+	ledger := NewLedger()
+	mustAck(t, ledger, newGRPC(t, second.grpc), ledger.Batch(Logs, 3))
+	allArrive(t, ledger, sink)
 	require.NoError(t, second.current.Stop(patience))
 }
 
