@@ -3,6 +3,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -193,6 +194,7 @@ type call struct {
 	frames []journal.Position
 	bodies []string // log bodies or span names
 	answer chan error
+	done   bool // guarded by sink.mu
 }
 
 func (c *call) ok()            { c.answer <- nil }
@@ -207,6 +209,28 @@ type sink struct {
 	mutate   bool
 	inFlight int
 	most     int
+	handles  []func(bool) // taken by keep
+}
+
+// keep is a reaction: it retains the frames and returns nil.
+func (p *sink) keep(c *call) error {
+	release, ok := barrier.Retain(c.ctx)
+	if !ok {
+		return errors.New("no handle")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.handles = append(p.handles, release)
+	return nil
+}
+
+// kept takes the handles taken so far.
+func (p *sink) kept() []func(bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.handles
+	p.handles = nil
+	return h
 }
 
 func (p *sink) consumers() Consumers { return Consumers{Logs: p, Traces: p, Metrics: p} }
@@ -264,6 +288,7 @@ func (p *sink) consume(ctx context.Context, bodies []string) error {
 	defer func() {
 		p.mu.Lock()
 		p.inFlight--
+		c.done = true
 		p.mu.Unlock()
 	}()
 	if react != nil {
@@ -386,13 +411,14 @@ func logLane(tenant string) journal.Lane { return journal.Lane{Tenant: tenant, K
 // wait lets everything that can happen without time passing happen.
 func (r *rig) wait() { synctest.Wait() }
 
-// open is the calls that wait for an answer, oldest first.
+// open is the calls that wait for an answer, by position.
 func (r *rig) open() []*call {
 	r.wait()
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
-	n := r.p.inFlight
-	return slices.Clone(r.p.calls[len(r.p.calls)-n:])
+	calls := slices.DeleteFunc(slices.Clone(r.p.calls), func(c *call) bool { return c.done })
+	slices.SortFunc(calls, func(a, b *call) int { return cmp.Compare(a.frames[0], b.frames[0]) })
+	return calls
 }
 
 func (r *rig) state(lane journal.Lane) State {
