@@ -79,19 +79,19 @@ func TestConfigurationIsDocumented(t *testing.T) {
 }
 
 var (
-	heading = regexp.MustCompile("^### `?([a-z_]+)`?")
+	heading = regexp.MustCompile("^### `([a-z_]+)`$")
 	cell    = regexp.MustCompile("^\\| (`[^|]*`) \\|")
 	code    = regexp.MustCompile("`([a-z_.]+)`")
 )
 
 // documentedKeys reads the first cells of the tables. A heading that is a
-// section's key stands before the keys below it, unless they name it already.
+// section's key, and nothing else, stands before the keys below it.
 func documentedKeys(text string) map[string]bool {
 	all, section := map[string]bool{}, ""
 	for line := range strings.SplitSeq(text, "\n") {
-		if m := heading.FindStringSubmatch(line); m != nil {
+		if strings.HasPrefix(line, "###") {
 			section = ""
-			if strings.Contains(line, "`"+m[1]+"`") && !strings.Contains(line, " and ") {
+			if m := heading.FindStringSubmatch(line); m != nil {
 				section = m[1] + "."
 			}
 		}
