@@ -26,9 +26,9 @@ const stopWithin = 5 * time.Second
 // statusServer is the status page's HTTP server and the sampler behind its
 // plot.
 type statusServer struct {
-	server  *http.Server
-	handler *statuspage.Handler
-	address net.Addr
+	server   *http.Server
+	handler  *statuspage.Handler
+	listener net.Listener
 
 	sampling context.CancelFunc
 	done     sync.WaitGroup
@@ -42,15 +42,14 @@ func startStatusServer(ctx context.Context, w *walStorage, host component.Host) 
 	if err != nil {
 		return nil, err
 	}
-	listener, err := cfg.ToListener(ctx)
+	s.listener, err = cfg.ToListener(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", cfg.NetAddr.Endpoint, err)
 	}
-	s.address = listener.Addr()
-	w.telemetry.Logger.Info("Status page", zap.Stringer("address", s.address))
+	w.telemetry.Logger.Info("Status page", zap.Stringer("address", s.listener.Addr()))
 
 	s.done.Go(func() {
-		if err := s.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 			w.telemetry.Logger.Error("The status page is gone until a restart; the logs are not affected", zap.Error(err))
 			componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(fmt.Errorf("status page: %w", err)))
 		}

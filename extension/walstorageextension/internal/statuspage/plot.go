@@ -66,9 +66,15 @@ func newPlot(samples []Sample, present Sample, limit uint64) plot {
 			command = "M"
 		}
 		fmt.Fprintf(&line, "%s%s %s", command, coordinate(x(s.At)), coordinate(y(s.Unreclaimed)))
-		if s.Refusing && i+1 < len(points) {
+	}
+	for i := 0; i+1 < len(points); i++ {
+		first := i
+		for i+1 < len(points) && points[i].Refusing { // neighbours are one band
+			i++
+		}
+		if i > first {
 			p.Refusing = append(p.Refusing, band{
-				X: coordinate(x(s.At)), Width: coordinate(x(points[i+1].At) - x(s.At)),
+				X: coordinate(x(points[first].At)), Width: coordinate(x(points[i].At) - x(points[first].At)),
 			})
 		}
 	}

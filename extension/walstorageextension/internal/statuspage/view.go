@@ -37,6 +37,7 @@ type view struct {
 type logView struct {
 	ID, Slug, Error string
 	Verdict         Verdict
+	Refusal         string // the last one, while it matters
 	Tone            string // ok, warn, bad
 	Figures         []figure
 	Plot            plot
@@ -64,15 +65,17 @@ type segmentRow struct{ Name, Base, Bytes, Exact, State, HeldBy string }
 
 type laneTable struct {
 	Heading string
+	Tenants bool // some lane has one
 	Rows    []laneRow
 	More    int
 }
 
 type laneRow struct {
-	Tenant, Signal                   string
-	State, Tone                      string
-	Lag, Exact, Oldest, Pending      string
-	Positions, Trouble, TroubleLabel string
+	Tenant, Signal              string
+	State, Tone                 string
+	Lag, Exact, Oldest, Pending string
+	Frontier, Horizon           string
+	Trouble, TroubleLabel       string
 }
 
 type passView struct{ Name, Interval, Next, Last, Result, Tone string }
@@ -120,25 +123,32 @@ func newLogView(l *Log, slug string, now time.Time) logView {
 		return v
 	}
 	s := &l.Status
+	v.Verdict.Text = unbroken(v.Verdict.Text)
+	if s.Latch.Refusing {
+		v.Refusal = s.Latch.LastRefusal
+	}
 	room := uint64(0)
 	if s.Limit > s.Unreclaimed {
 		room = s.Limit - s.Unreclaimed
 	}
-	hint := "what a refusal would advise"
-	if s.Latch.Refusing {
+	delay, hint := retryAfter(s.RetryAfter), "what a refusal would advise"
+	switch {
+	case s.Rotation.State == "terminal":
+		delay, hint = "none", "no delay would help"
+	case s.Latch.Refusing:
 		hint = "advised to senders now"
 	}
 	v.Figures = []figure{
 		{"Unreclaimed", size(s.Unreclaimed), percent(s.Unreclaimed, s.Limit) + " of " + size(s.Limit), exact(s.Unreclaimed)},
 		{"Room left", size(room), "before batches are refused", exact(room)},
 		{"Oldest waiting", age(s.Oldest, now), "since it was received", ""},
-		{"Retry-After", retryAfter(s.RetryAfter), hint, ""},
+		{"Retry-After", delay, hint, ""},
 		{"Next barrier", until(l.Maintenance.Barrier.Next, now), "makes settled work durable", ""},
 		{"Next housekeeping", until(l.Maintenance.Housekeeping.Next, now), "unlinks settled segments", ""},
 	}
 	v.Plot = newPlot(l.History, Sample{At: now, Unreclaimed: s.Unreclaimed, Refusing: s.Latch.Refusing}, s.Limit)
 	v.Map = newSegmentMap(s)
-	v.Floor = floorText(&s.Floor)
+	v.Floor = unbroken(floorText(&s.Floor))
 	v.Lanes, v.Quiet = newLaneTables(s, now)
 	v.Passes = []passView{
 		newPassView("Barrier", l.Maintenance.Barrier, "", now),
@@ -258,7 +268,7 @@ func floorText(f *barrier.FloorStatus) string {
 		return fmt.Sprintf("The slowest lane is %s (%s) behind%s. Segments from position %s on are kept for it.",
 			size(f.LagBytes), segments(f.LagSegments), of(f.Lanes), count(uint64(f.Position)))
 	case "pinned":
-		return fmt.Sprintf("Pinned at position %s: nothing has ever settled%s. Every segment from there on is kept; check that this lane's destination works.",
+		return fmt.Sprintf("Pinned at position %s by lanes of which nothing has ever settled%s. Every segment from there on is kept: check where they deliver to.",
 			count(uint64(f.Position)), of(f.Lanes))
 	case "unknown", "":
 		return "Not known yet: no housekeeping pass has run."
@@ -338,11 +348,12 @@ func newLaneTable(lanes []barrier.LaneStatus, now time.Time) (t laneTable) {
 	}
 	for i := range lanes {
 		l := &lanes[i]
+		t.Tenants = t.Tenants || l.Tenant != ""
 		row := laneRow{
 			Tenant: l.Tenant, Signal: l.Signal, State: laneState(l.State), Tone: "plain",
 			Lag: size(l.LagBytes), Exact: exact(l.LagBytes), Oldest: age(l.Oldest, now), Pending: count(l.Pending),
-			Positions: fmt.Sprintf("%s / %s", count(uint64(l.Frontier)), count(uint64(l.Horizon))),
-			Trouble:   l.LastError,
+			Frontier: count(uint64(l.Frontier)), Horizon: count(uint64(l.Horizon)),
+			Trouble: l.LastError,
 		}
 		if l.LagBytes == 0 {
 			row.Lag = "none"
@@ -352,8 +363,12 @@ func newLaneTable(lanes []barrier.LaneStatus, now time.Time) (t laneTable) {
 		}
 		if l.Attempts > 0 {
 			row.TroubleLabel = fmt.Sprintf("tried %s", times(l.Attempts))
-			if !l.NextTry.IsZero() {
-				row.TroubleLabel += ", again " + until(l.NextTry, now)
+			switch next := until(l.NextTry, now); {
+			case l.NextTry.IsZero():
+			case next == dueNow:
+				row.TroubleLabel += ", again now"
+			default:
+				row.TroubleLabel += ", again " + next
 			}
 		}
 		t.Rows = append(t.Rows, row)

@@ -4,14 +4,33 @@ package statuspage
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
 )
 
-// size is a number of bytes for reading; the exact figure goes into a title.
-func size(n uint64) string { return humanize.IBytes(n) }
+var sizeUnits = [...]string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+
+// size is a number of bytes for reading, to two digits or more; the exact
+// figure goes into a title. It never says 1024 of a unit.
+func size(n uint64) string {
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	v := float64(n)
+	for i, unit := range sizeUnits {
+		v /= 1024
+		switch {
+		case v < 9.95:
+			return fmt.Sprintf("%.1f %s", v, unit)
+		case v < 1023.5 || i == len(sizeUnits)-1:
+			return fmt.Sprintf("%.0f %s", v, unit)
+		}
+	}
+	panic("unreachable")
+}
 
 func exact(n uint64) string { return humanize.Comma(int64(min(n, 1<<62))) + " bytes" }
 
@@ -40,14 +59,16 @@ func units(a int64, unitA string, b int64, unitB string) string {
 	return fmt.Sprintf("%d %s %d %s", a, unitA, b, unitB)
 }
 
+const dueNow = "due now"
+
 func until(t, now time.Time) string {
 	if t.IsZero() {
 		return "–"
 	}
-	if d := t.Sub(now); d > 0 {
-		return "in " + span(d.Round(time.Second))
+	if d := t.Sub(now).Round(time.Second); d > 0 {
+		return "in " + span(d)
 	}
-	return "due now"
+	return dueNow
 }
 
 func age(t, now time.Time) string {
@@ -87,7 +108,7 @@ func nextTry(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return " Next attempt " + until(t, now) + "."
+	return " Next attempt: " + until(t, now) + "."
 }
 
 func times(n int) string {
@@ -139,4 +160,11 @@ func laneState(state string) string {
 		return text
 	}
 	return state
+}
+
+var quantity = regexp.MustCompile(`(\d) (B|[KMGTPE]iB|ms|s|min|h|d|%)\b`)
+
+// unbroken keeps numbers and their units on one line.
+func unbroken(text string) string {
+	return quantity.ReplaceAllString(text, "$1\u00a0$2")
 }
