@@ -22,16 +22,20 @@ type DamageError struct {
 	File       string // the segment's name
 	Offset     int64  // in it
 	Start, End Position
-	Items      uint64 // lost with it, if Known
+	Items      uint64 // lost with it, if Known; else what the damaged headers say, if Stated
 	Known      bool
+	Stated     bool
 	Lanes      []Lane // that have frames in the segment, if known
 	Err        error
 }
 
 func (e *DamageError) Error() string {
 	items := "an unknown number of items"
-	if e.Known {
+	switch {
+	case e.Known:
 		items = fmt.Sprintf("%d items", e.Items)
+	case e.Stated:
+		items = fmt.Sprintf("%d items, if the damaged headers are right,", e.Items)
 	}
 	return fmt.Sprintf("%s: damaged at offset %d: %v; positions %d to %d with %s cannot be read: run `weirctl repair %s`, or set on_corruption: quarantine, to set them aside and go on",
 		filepath.Join(e.Directory, e.File), e.Offset, e.Err, e.Start, e.End, items, e.Directory)
@@ -44,8 +48,8 @@ func (e *DamageError) attrs(action string) map[string]any {
 	a := map[string]any{
 		"file": e.File, "offset": e.Offset, "start": e.Start, "end": e.End, "action": action,
 	}
-	if e.Known {
-		a["items"] = e.Items
+	if e.Known || e.Stated {
+		a["items"], a["items_known"] = e.Items, e.Known
 	}
 	if len(e.Lanes) > 0 {
 		names := make([]string, len(e.Lanes))
@@ -110,6 +114,13 @@ func (j *Journal) meet(f fsys.File, id segmentID, d *DamageError) error {
 		}
 	}
 	ds.met = append(ds.met, m)
+	if m.aside {
+		j.Lock()
+		if s := j.ledger.find(d.Start); s != nil && s.id == id {
+			s.holed = true
+		}
+		j.Unlock()
+	}
 	j.event(EventRecoveryDamage, "A reader met damage in the log", d.Err, d.attrs(action))
 	if m.aside {
 		return nil
@@ -139,12 +150,32 @@ func (j *Journal) writeGaps() error {
 	return errors.Join(errs...)
 }
 
+// writeGap writes one. A closed segment's summary goes first, and durably: it
+// counts what the gap replaces. From then on the segment is scanned.
 func (j *Journal) writeGap(g segmentGap) error {
+	j.tails.Lock()
+	defer j.tails.Unlock()
+	j.Lock()
+	s := j.ledger.find(g.start)
+	if s == nil || s.id != g.id {
+		j.Unlock()
+		return fs.ErrNotExist
+	}
+	end, closed := g.id.offset(s.end), s.closed
+	j.Unlock()
 	f, err := j.fs.OpenFile(j.path(g.id.name()), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	_, err = f.Pwritev([][]byte{gapHeader(g.start, g.end, g.items, epochOf(j.log, g.id))}, g.id.offset(g.start))
+	if closed {
+		err = f.Truncate(end)
+		if err == nil {
+			err = f.Datasync()
+		}
+	}
+	if err == nil {
+		_, err = f.Pwritev([][]byte{gapHeader(g.start, g.end, g.items, epochOf(j.log, g.id))}, g.id.offset(g.start))
+	}
 	if err == nil {
 		err = f.Datasync()
 	}

@@ -39,10 +39,11 @@ type Journal struct {
 	born        time.Time // when the current segment began to age
 	closed      bool
 
-	writer writer  // guarded by the turn
-	upkeep upkeep  // guarded by its own mutex
-	letter letters // guarded by its own mutex
-	damage damages // guarded by its own mutex
+	writer writer     // guarded by the turn
+	upkeep upkeep     // guarded by its own mutex
+	letter letters    // guarded by its own mutex
+	damage damages    // guarded by its own mutex
+	tails  sync.Mutex // whoever writes behind the end of a closed segment holds it
 	tasks  sync.WaitGroup
 
 	durable   atomic.Uint64

@@ -50,6 +50,7 @@ type segment struct {
 	state   segmentState
 
 	uncertain bool // its unlink may not be durable
+	holed     bool // a reader met damage in it: its figures say more than it holds
 	pending   int  // lanes whose last frame in it is not behind their horizon
 
 	frames        uint64 // without gaps
@@ -328,11 +329,29 @@ func (l *ledger) remove(s *segment) {
 func (l *ledger) find(p Position) *segment {
 	i := sort.Search(len(l.segments), func(i int) bool { return l.segments[i].id.base > p })
 	for i = max(i-1, 0); i < len(l.segments); i++ {
-		if s := l.segments[i]; s.state < segmentReclaiming && s.end > p {
+		if s := l.segments[i]; s.state < segmentReclaiming && s.end > max(p, s.id.base) {
 			return s
 		}
 	}
 	return nil
+}
+
+// settledOf is the first position at or after from at which a frame of the
+// lane may begin in a segment that starts before its horizon.
+func (l *ledger) settledOf(ln *lane, from Position) (Position, bool) {
+	i := sort.Search(len(l.segments), func(i int) bool { return l.segments[i].id.base > from })
+	for i = max(i-1, 0); i < len(l.segments) && l.segments[i].id.base < ln.horizon; i++ {
+		s := l.segments[i]
+		if s.state >= segmentReclaiming {
+			continue
+		}
+		for k := range s.spans {
+			if sp := &s.spans[k]; sp.lane == ln && sp.last >= from {
+				return max(from, sp.first), true
+			}
+		}
+	}
+	return 0, false
 }
 
 // oldestReceived is the oldest time of receipt in the oldest segment with a

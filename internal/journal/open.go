@@ -364,5 +364,22 @@ func (r *recovery) preparePartial() error {
 	if f == nil || err != nil {
 		return err
 	}
-	return errors.Join(zeroFirstBlock(f), f.Close())
+	b := make([]byte, blockSize)
+	n, err := f.ReadAt(b, 0)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if err == nil && !allZero(b[:n]) { // only then is the block sure to exist: a full volume must open
+		err = zeroFirstBlock(f)
+	}
+	return errors.Join(err, f.Close())
+}
+
+func allZero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
 }

@@ -42,7 +42,13 @@ func (j *Journal) succeeded() bool {
 		return true
 	}
 	j.collectPrepared(true)
-	if w.prepared != nil || now.Before(w.nextPreparation) && !j.volumeTrouble() {
+	if w.prepared != nil {
+		return true
+	}
+	j.Lock()
+	blocked := j.rotation.blocked
+	j.Unlock()
+	if now.Before(w.nextPreparation) && !blocked {
 		return true
 	}
 	err := j.prepareNow()
@@ -50,13 +56,10 @@ func (j *Journal) succeeded() bool {
 		j.transition(e, fmt.Errorf("prepare the next segment: %w", err), true)
 		return false
 	}
+	if err == nil && blocked {
+		j.transition(rotationDone, nil, false)
+	}
 	return true // any other failure is the rotation's to meet and to count
-}
-
-func (j *Journal) volumeTrouble() bool {
-	j.Lock()
-	defer j.Unlock()
-	return j.rotation.kind == RotationVolumeFull || j.rotation.kind == RotationUnwritable
 }
 
 // collectPrepared takes over what a background preparation made; with wait it
@@ -99,9 +102,6 @@ func (j *Journal) adopt(p preparation) {
 	}
 	w.prepared, w.preparedPreallocated, w.preparations = p.file, p.preallocated, 0
 	j.published.prepared.Store(true)
-	if j.volumeTrouble() {
-		j.transition(rotationDone, nil, false)
-	}
 }
 
 // dropPrepared gives the prepared segment's descriptor up after a failure on

@@ -113,6 +113,7 @@ func (r *Reader) Next() (ReadFrame, error) {
 // enter finds the segment of pos, or of the first frame after it, and opens
 // it.
 func (r *Reader) enter() error {
+	var failed error
 	for range 8 { // each round a segment was reclaimed under our hands
 		r.j.Lock()
 		s := r.j.ledger.find(r.pos)
@@ -131,6 +132,10 @@ func (r *Reader) enter() error {
 		r.leave()
 		f, err := r.j.fs.OpenFile(r.j.path(next.id.name()), os.O_RDONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil && failed == nil { // once more, as for a read
+			failed = err
 			continue
 		}
 		if err != nil {
@@ -344,16 +349,35 @@ func (r *Reader) damage(why error) (*DamageError, error) {
 		Directory: r.j.cfg.Directory, File: r.id.name(), Offset: start,
 		Start: r.pos, End: r.id.position(end), Err: why,
 	}
-	items, known := s.itemsIn(start, end)
-	if known {
-		d.Items, d.Known = uint64(items), true
-	}
+	var had uint64 // items ever recorded in the segment
+	holed := true
 	r.j.Lock()
 	if sg := r.j.ledger.find(r.pos); sg != nil && sg.id == r.id {
 		for i := range sg.spans {
 			d.Lanes = append(d.Lanes, sg.spans[i].lane.Lane)
+			had += sg.spans[i].items
 		}
+		holed = sg.holed
+		s.end = r.id.offset(sg.end)
 	}
 	r.j.Unlock()
+	// What the segment had less what it still has is what this range had, if
+	// it is the only one.
+	var has uint64
+	bad, _, tail, _, err := s.walk(func(h *frameHeader, _ []byte) error {
+		if h.kind.hasData() {
+			has += uint64(h.items)
+		}
+		return nil
+	})
+	ranges := len(bad)
+	if tail != tailNone {
+		ranges++
+	}
+	if err == nil && ranges == 1 && !holed && has <= had && had-has < unknownItems {
+		d.Items, d.Known = had-has, true
+	} else {
+		d.Items, d.Stated = s.itemsIn(start, end)
+	}
 	return d, nil
 }

@@ -37,21 +37,18 @@ func (j *Journal) ReclaimState() ReclaimState {
 		Eligible:            len(l.eligible),
 		Retrying:            len(l.retrying),
 		EligibleUnattempted: l.unattempted > 0,
-		CurrentHoldsAll:     l.closedBytes == 0 && l.unreclaimed > 0 && j.queue.pending() == 0,
+		CurrentHoldsAll:     l.closedBytes == 0 && j.queue.pending() == 0,
 	}
 }
 
 // Prepare chooses at most limit segments: those an earlier pass did not get
 // rid of, but no more than half when there are others, then eligible ones in
-// the log's order. They count as unreclaimed until Commit. nil means that
-// there is nothing to do. O(limit · log eligible). Call it under the journal
-// lock, from the maintenance goroutine, and Commit what it returns.
+// the log's order. They count as unreclaimed until Commit. A plan without
+// segments still sweeps debris. O(limit · log eligible). Call it under the
+// journal lock, from the maintenance goroutine, and Commit what it returns.
 func (j *Journal) Prepare(limit int) *Plan {
 	l := &j.ledger
 	l.unattempted = 0
-	if limit <= 0 || len(l.retrying) == 0 && len(l.eligible) == 0 {
-		return nil
-	}
 	p := &Plan{j: j}
 	retries := limit
 	if len(l.eligible) > 0 {
@@ -75,9 +72,12 @@ func (j *Journal) Prepare(limit int) *Plan {
 func (p *Plan) Execute(ctx context.Context) {
 	j := p.j
 	j.sweep()
+	if len(p.segments) == 0 {
+		return
+	}
 	if err := j.recordPlan(p); err != nil {
 		j.warn("A pass could not record its plan: nothing is unlinked", err)
-		p.failed = p.segments
+		p.failed = append(p.failed, p.segments...)
 		return
 	}
 	var unlinked []*segment

@@ -335,10 +335,7 @@ func (r *recovery) damaged(id segmentID, b badRange) error {
 		Directory: r.cfg.Directory, File: id.name(), Offset: b.start,
 		Start: id.position(b.start), End: id.position(b.end), Err: b.why,
 	}
-	items, known := r.scan.itemsIn(b.start, b.end)
-	if known {
-		d.Items, d.Known = uint64(items), true
-	}
+	d.Items, d.Stated = r.scan.itemsIn(b.start, b.end)
 	if r.cfg.OnCorruption != CorruptionQuarantine {
 		r.event(EventRecoveryDamage, "Damage was found in the log", b.why, d.attrs("stopped"))
 		return d
@@ -352,7 +349,7 @@ func (r *recovery) damaged(id segmentID, b badRange) error {
 	}
 	err = r.setAside(file, id, b.start, b.end, suffixDamaged)
 	if err == nil {
-		err = r.overwrite(file, id, b, items)
+		err = r.overwrite(file, id, b)
 	}
 	if err == nil {
 		err = file.Datasync()
@@ -362,20 +359,15 @@ func (r *recovery) damaged(id segmentID, b badRange) error {
 	}
 	r.out.QuarantinedBytes += uint64(b.end - b.start)
 	r.published.quarantined.Add(uint64(b.end - b.start))
-	if known {
-		r.out.QuarantinedItems += uint64(items)
-		r.published.quarantinedItems.Add(uint64(items))
-	} else {
-		r.out.QuarantinedUnknown = true
-	}
+	r.out.QuarantinedUnknown = true // without a summary nobody can vouch for a count
 	r.event(EventRecoveryDamage, "Damage was found in the log and set aside", b.why, d.attrs("quarantined"))
 	return nil
 }
 
 // overwrite writes a gap frame over a range; a file that ended inside it grows
 // to its end.
-func (r *recovery) overwrite(file fsys.File, id segmentID, b badRange, items uint32) error {
-	gap := gapHeader(id.position(b.start), id.position(b.end), items, epochOf(r.log, id))
+func (r *recovery) overwrite(file fsys.File, id segmentID, b badRange) error {
+	gap := gapHeader(id.position(b.start), id.position(b.end), unknownItems, epochOf(r.log, id))
 	if _, err := file.Pwritev([][]byte{gap}, b.start); err != nil {
 		return err
 	}
@@ -458,12 +450,11 @@ func (r *recovery) torn(file fsys.File, id segmentID, b badRange) error {
 	if err := r.setAside(file, id, b.start, b.end, suffixTorn); err != nil {
 		r.warn("A torn range of "+id.name()+" could not be copied to quarantine", err)
 	}
-	items, _ := r.scan.itemsIn(b.start, b.end)
 	r.event(EventRecoveryDamage, "A write was torn in the middle; what followed it is kept", b.why, map[string]any{
 		"file": id.name(), "offset": b.start, "start": id.position(b.start), "end": id.position(b.end),
 		"action": "gap", "ambiguous": true,
 	})
-	return r.overwrite(file, id, b, items)
+	return r.overwrite(file, id, b)
 }
 
 // cutTail cuts off what follows the last frame and says whether nothing of it

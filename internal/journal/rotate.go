@@ -226,7 +226,7 @@ func (j *Journal) Discharge() error {
 	j.collectPrepared(false)
 	gaps := j.writeGaps()
 	j.Lock()
-	kind, waiting := j.rotation.kind, j.rotation.waiting(j.cfg.Now())
+	kind, blocked, waiting := j.rotation.kind, j.rotation.blocked, j.rotation.waiting(j.cfg.Now())
 	discharge, owed := j.queue.undischarged, j.queue.owed
 	full := j.ledger.current().bytes() > 0 && j.queue.len() == 0 && j.ledger.closed+1 <= j.maxSegments
 	closed := j.closed
@@ -239,7 +239,7 @@ func (j *Journal) Discharge() error {
 	case owed:
 		err = j.rotate()
 	case kind == RotationHealthy:
-	case kind == RotationRetrying && full:
+	case !blocked && full:
 		err = j.rotate() // nothing less proves that it works again
 	default:
 		err = j.attempted(j.probe())

@@ -263,27 +263,23 @@ func (s *scanner) walk(fn func(*frameHeader, []byte) error) (bad []badRange, las
 	return bad, off, tailNone, nil, nil
 }
 
-// itemsIn is how many items the frames in a damaged range had, if their
-// headers still tell: they must chain to the range's end.
-func (s *scanner) itemsIn(start, end int64) (items uint32, known bool) {
-	total := uint64(0)
+// itemsIn is how many items the frames of a damaged range say they had, if
+// their headers chain to its end. What damaged them may have damaged that too.
+func (s *scanner) itemsIn(start, end int64) (items uint64, stated bool) {
 	for off := start; off < end; {
+		if s.end-off < frameHeaderLen {
+			return 0, false
+		}
 		w, err := s.window(off, frameHeaderLen)
-		if err != nil || len(w) < frameHeaderLen {
-			return unknownItems, false
+		if err != nil {
+			return 0, false
 		}
 		h := decodeFrameHeader(w)
-		if h.check(s.id.position(off), uint64(end-off)) != nil || h.kind == kindSummary {
-			return unknownItems, false
+		if h.check(s.id.position(off), uint64(end-off)) != nil || !h.kind.hasData() {
+			return 0, false
 		}
-		if h.kind == kindGap && h.items == unknownItems {
-			return unknownItems, false
-		}
-		total += uint64(h.items)
+		items += uint64(h.items)
 		off += int64(h.framed())
 	}
-	if total >= unknownItems {
-		return unknownItems, false
-	}
-	return uint32(total), true
+	return items, true
 }

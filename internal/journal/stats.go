@@ -3,6 +3,7 @@
 package journal
 
 import (
+	"sort"
 	"sync/atomic"
 )
 
@@ -137,8 +138,9 @@ func (j *Journal) Lanes() []LaneInfo {
 }
 
 // NextOf is the first position at or after from at which a frame of l may
-// begin; ok is false when no unsettled one does. It takes the lock.
-// O(log segments of the lane).
+// begin; ok is false when the log holds none. It takes the lock.
+// O(log segments of the lane), except from before the lane's horizon, where
+// delivery has no business: then the segments in between are looked through.
 func (j *Journal) NextOf(l Lane, from Position) (_ Position, ok bool) {
 	j.Lock()
 	defer j.Unlock()
@@ -147,16 +149,14 @@ func (j *Journal) NextOf(l Lane, from Position) (_ Position, ok bool) {
 		return 0, false
 	}
 	refs := ln.unsettled[ln.head:]
-	lo, hi := 0, len(refs)
-	for lo < hi {
-		if m := (lo + hi) / 2; refs[m].share().last < from {
-			lo = m + 1
-		} else {
-			hi = m
+	if from < ln.horizon {
+		if p, ok := j.ledger.settledOf(ln, from); ok {
+			return p, true
 		}
 	}
-	if lo == len(refs) {
+	i := sort.Search(len(refs), func(i int) bool { return refs[i].share().last >= from })
+	if i == len(refs) {
 		return 0, false
 	}
-	return max(from, refs[lo].share().first), true
+	return max(from, refs[i].share().first), true
 }

@@ -139,10 +139,12 @@ type closedFile struct {
 // summary is scanned. It runs beside everything else; the closed segment's
 // figures no longer change.
 func (j *Journal) summarise(c *closedFile) {
+	j.tails.Lock()
+	defer j.tails.Unlock()
 	defer c.file.Close()
 	j.Lock()
 	s := *c.segment
-	skip := c.unsyncable || s.extra > 0 || s.state == segmentGone
+	skip := c.unsyncable || s.extra > 0 || s.holed || s.state == segmentGone
 	j.Unlock()
 	if skip {
 		return
