@@ -94,9 +94,9 @@ func demo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	accepted := int(before["otelcol_wal_accepted_items"])
+	accepted := int(before.Sum("otelcol_wal_accepted_items"))
 	say("all acknowledged: %d items accepted, %d pending, %d bytes in the log, %d arrived",
-		accepted, int(before["otelcol_wal_pending_items"]), int(before["otelcol_wal_unreclaimed_size"]), destination.Foreign())
+		accepted, int(before.Sum("otelcol_wal_pending_items")), int(before.Sum("otelcol_wal_unreclaimed_size")), destination.Foreign())
 	if accepted == 0 {
 		return errors.New("the log says that it accepted nothing")
 	}
@@ -110,7 +110,7 @@ func demo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	say("recovered %d items", int(after["otelcol_wal_recovery_items"]))
+	say("recovered %d items", int(after.Sum("otelcol_wal_recovery_items")))
 
 	say("the destination is back")
 	destination.SetDown(false)
@@ -137,7 +137,7 @@ func watch(ctx context.Context, metrics string, destination *e2e.Sink, accepted 
 		if err != nil {
 			return err
 		}
-		arrived, pending, size := destination.Foreign(), int(m["otelcol_wal_pending_items"]), int(m["otelcol_wal_unreclaimed_size"])
+		arrived, pending, size := destination.Foreign(), int(m.Sum("otelcol_wal_pending_items")), int(m.Sum("otelcol_wal_unreclaimed_size"))
 		fmt.Printf("   arrived %6d   pending %6d   bytes in the log %8d\n", arrived, pending, size)
 		if arrived >= accepted && pending == 0 && size == 0 {
 			return nil
