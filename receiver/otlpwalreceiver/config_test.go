@@ -291,19 +291,3 @@ func TestSizeWritesWhatItReads(t *testing.T) {
 		assert.Equal(t, s, back.Size, "%v", cm.ToStringMap())
 	}
 }
-
-func TestHintThatSendersDoNotWaitForIsWarnedOf(t *testing.T) {
-	for _, c := range []struct {
-		barrier, housekeeping time.Duration
-		warns                 bool
-	}{
-		{30 * time.Second, 10 * time.Second, false},
-		{100 * time.Second, 10 * time.Second, false}, // 100 + 10 + 10
-		{100 * time.Second, 11 * time.Second, true},
-		{10 * time.Second, 110 * time.Second, true},
-		{10 * time.Second, 105 * time.Second, false}, // 10 + 5 + 105
-	} {
-		w, warns := scheduleWarning(fixedSchedule{barrierEvery: c.barrier, housekeepingEvery: c.housekeeping})
-		assert.Equal(t, c.warns, warns, "%+v: %s", c, w)
-	}
-}

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/confmap"
@@ -28,7 +27,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/otelweir/weir/barrier"
 	"github.com/otelweir/weir/internal/journal"
 	"github.com/otelweir/weir/internal/otlpwire"
 	"github.com/otelweir/weir/receiver/otlpwalreceiver/internal/metadata"
@@ -179,19 +177,24 @@ func (a answer) status(t testing.TB) *rpcstatus.Status {
 // sample is a small request of s, as protobuf and as JSON.
 func sample(t testing.TB, s signal) (protobuf, json []byte) {
 	t.Helper()
+	return sampleOf(t, s, 3)
+}
+
+func sampleOf(t testing.TB, s signal, n int) (protobuf, json []byte) {
+	t.Helper()
 	var req interface {
 		MarshalProto() ([]byte, error)
 		MarshalJSON() ([]byte, error)
 	}
 	switch s {
 	case otlpwire.Logs:
-		req = plogotlp.NewExportRequestFromLogs(someLogs(3))
+		req = plogotlp.NewExportRequestFromLogs(someLogs(n))
 	case otlpwire.Traces:
-		req = ptraceotlp.NewExportRequestFromTraces(someTraces(3))
+		req = ptraceotlp.NewExportRequestFromTraces(someTraces(n))
 	case otlpwire.Metrics:
-		req = pmetricotlp.NewExportRequestFromMetrics(someMetrics(3))
+		req = pmetricotlp.NewExportRequestFromMetrics(someMetrics(n))
 	default:
-		req = pprofileotlp.NewExportRequestFromProfiles(someProfiles(3))
+		req = pprofileotlp.NewExportRequestFromProfiles(someProfiles(n))
 	}
 	protobuf, err := req.MarshalProto()
 	require.NoError(t, err)
@@ -263,12 +266,3 @@ func someProfiles(n int) pprofile.Profiles {
 	}
 	return pd
 }
-
-// fixedSchedule is a schedule that only states its intervals.
-type fixedSchedule struct {
-	barrier.Schedule
-	barrierEvery, housekeepingEvery time.Duration
-}
-
-func (s fixedSchedule) BarrierInterval() time.Duration      { return s.barrierEvery }
-func (s fixedSchedule) HousekeepingInterval() time.Duration { return s.housekeepingEvery }

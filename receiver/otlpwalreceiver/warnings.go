@@ -2,17 +2,7 @@
 
 package otlpwalreceiver
 
-import (
-	"fmt"
-	"time"
-
-	"github.com/otelweir/weir/barrier"
-)
-
-// longestHint is the advised delay above which stock senders are likely to
-// drop a batch: they give up when the delay exceeds what is left of their
-// 300 s.
-const longestHint = 120 * time.Second
+import "fmt"
 
 // warnings are the things that are allowed and that somebody will regret.
 // Start logs them.
@@ -31,18 +21,4 @@ func (c *Config) warnings() []string {
 			"a larger frame that no pipeline takes cannot be set aside and blocks its lane", c.Delivery.DeadLetterMaxBytes, c.WAL.MaxFrameSize))
 	}
 	return w
-}
-
-// scheduleWarning says so when the longest delay that a refusal advises
-// (contract §3) is more than senders wait.
-func scheduleWarning(s barrier.Schedule) (string, bool) {
-	// The flush bound applies once a sink registers, which may be later.
-	flush := min(10*time.Second, s.BarrierInterval()/2)
-	longest := s.BarrierInterval() + flush + s.HousekeepingInterval()
-	if longest <= longestHint {
-		return "", false
-	}
-	return fmt.Sprintf("barrier_interval %s + flush bound %s + housekeeping_interval %s: refusals advise up to %s, above %s: "+
-		"stock senders drop a batch whose delay exceeds what is left of their retry budget",
-		s.BarrierInterval(), flush, s.HousekeepingInterval(), longest, longestHint), true
 }

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package otlpwalreceiver
+
+import (
+	"context"
+	"net"
+	"os"
+	"path"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/collector/extension/extensiontest"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/collector/pipeline"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.opentelemetry.io/collector/receiver/xreceiver"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/otelweir/weir/extension/walstorageextension"
+	"github.com/otelweir/weir/internal/fsys/crashfs"
+	"github.com/otelweir/weir/internal/journal"
+	"github.com/otelweir/weir/internal/otlpwire"
+	"github.com/otelweir/weir/receiver/otlpwalreceiver/internal/metadata"
+)
+
+func TestOneInstanceForAllSignals(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "wal")
+	cfg := testConfig(func(c *Config) { c.Maintenance, c.WAL.Directory = maintenanceInternal, dir })
+	f, set, next := NewFactory(), receivertest.NewNopSettings(metadata.Type), consumertest.NewNop()
+	ctx := t.Context()
+	var all []component.Component
+	for _, build := range []func() (component.Component, error){
+		func() (component.Component, error) { return f.CreateLogs(ctx, set, cfg, next) },
+		func() (component.Component, error) { return f.CreateTraces(ctx, set, cfg, next) },
+		func() (component.Component, error) { return f.CreateMetrics(ctx, set, cfg, next) },
+		func() (component.Component, error) { return f.(xreceiver.Factory).CreateProfiles(ctx, set, cfg, next) },
+	} {
+		c, err := build()
+		require.NoError(t, err)
+		all = append(all, c)
+	}
+	_, err := os.Stat(dir)
+	require.ErrorIs(t, err, os.ErrNotExist, "creating touches no file")
+
+	hosts := make([]*statusHost, len(all))
+	for i, c := range all {
+		assert.Same(t, all[0], c)
+		hosts[i] = &statusHost{testHost: newTestHost()}
+		require.NoError(t, c.Start(ctx, hosts[i]))
+	}
+	_, err = os.Stat(filepath.Join(dir, "STATE"))
+	require.NoError(t, err)
+
+	// Another configuration is another receiver.
+	other, err := f.CreateLogs(ctx, set, testConfig(nil), next)
+	require.NoError(t, err)
+	assert.NotSame(t, all[0], other)
+	require.NoError(t, other.Shutdown(ctx))
+
+	i := all[0].(*instance)
+	i.hosts.Report(componentstatus.NewRecoverableErrorEvent(errDown))
+	for _, h := range hosts {
+		assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError}, h.statuses())
+	}
+	late := &statusHost{testHost: newTestHost()}
+	require.NoError(t, i.Start(ctx, late))
+	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError}, late.statuses(), "who comes late is told")
+
+	for _, c := range all {
+		require.NoError(t, c.Shutdown(ctx))
+	}
+	again, err := f.CreateLogs(ctx, set, cfg, next)
+	require.NoError(t, err)
+	assert.NotSame(t, all[0], again, "a reload makes a new one")
+	require.NoError(t, again.Start(ctx, componenttest.NewNopHost()), "in the same directory, in the same process")
+	require.NoError(t, again.Shutdown(ctx))
+}
+
+func TestShutdownOfEveryHalf(t *testing.T) {
+	t.Run("never started", func(t *testing.T) {
+		n := newNode(t, nodeOptions{})
+		require.NoError(t, n.inst.Shutdown(t.Context()))
+		require.NoError(t, n.inst.Shutdown(t.Context()))
+	})
+	t.Run("twice, at once", func(t *testing.T) {
+		n := startNode(t, nodeOptions{})
+		n.disconnect()
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() { assert.NoError(t, n.inst.Shutdown(context.Background())) })
+		}
+		both.Wait()
+	})
+	for name, op := range map[string]crashfs.Op{"no lock": crashfs.OpLock, "no directory": crashfs.OpMkdir, "no listing": crashfs.OpList, "no sync": crashfs.OpDatasync} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, nodeOptions{})
+			n.fs.Inject(crashfs.Fault{Op: op, Err: os.ErrPermission})
+			require.ErrorContains(t, n.inst.Start(t.Context(), n.host), "wal.directory: open the log in /wal")
+			require.NoError(t, n.inst.Shutdown(t.Context()))
+		})
+	}
+}
+
+// No client can connect while the log is locked, listed and recovered.
+func TestListenersAreBoundLast(t *testing.T) {
+	grpcAddress, httpAddress := freeAddress(t), freeAddress(t)
+	n := newNode(t, nodeOptions{change: func(c *Config) {
+		c.Protocols.GRPC.Get().NetAddr.Endpoint = grpcAddress
+		c.Protocols.HTTP.Get().ServerConfig.NetAddr.Endpoint = httpAddress
+	}})
+	var looked atomic.Int64
+	n.fs.SetHook(func(c crashfs.Call) {
+		if c.Op&(crashfs.OpLock|crashfs.OpList) == 0 && !(c.Op == crashfs.OpDatasync && path.Base(c.Name) == "STATE") {
+			return
+		}
+		looked.Add(1)
+		for _, address := range []string{grpcAddress, httpAddress} {
+			if conn, err := net.Dial("tcp", address); err == nil {
+				conn.Close()
+				assert.Fail(t, "bound too early", "%s during %s", address, c)
+			}
+		}
+	})
+	require.NoError(t, n.inst.Start(t.Context(), n.host))
+	n.fs.SetHook(nil)
+	assert.Greater(t, looked.Load(), int64(2))
+	for _, address := range []string{grpcAddress, httpAddress} {
+		conn, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		conn.Close()
+	}
+	require.NoError(t, n.inst.Shutdown(t.Context()))
+}
+
+func TestMaintainedByTheExtension(t *testing.T) {
+	f := walstorageextension.NewFactory()
+	extCfg := f.CreateDefaultConfig().(*walstorageextension.Config)
+	ext, err := f.Create(t.Context(), extensiontest.NewNopSettings(f.Type()), extCfg)
+	require.NoError(t, err)
+	require.NoError(t, ext.Start(t.Context(), componenttest.NewNopHost()))
+	t.Cleanup(func() { require.NoError(t, ext.(extension.Extension).Shutdown(context.Background())) })
+
+	host := &statusHost{testHost: newTestHost()}
+	host.extensions[component.MustNewID("wal_storage")] = ext
+	o := nodeOptions{host: host, change: func(c *Config) { c.Maintenance = maintenanceExtension }}
+	n := startNode(t, o)
+	n.sink.set(errDown)
+	payload := requestOfSize(t, 200<<10)
+	_, err = n.fill(payload)
+	_, delay := details(t, status.Convert(err).Proto())
+	// The default schedule: 30 s to the barrier and 10 s of housekeeping.
+	d := delay.GetRetryDelay().AsDuration()
+	assert.Greater(t, d, 30*time.Second, "%v", err)
+	assert.LessOrEqual(t, d, 40*time.Second, "%v", err)
+
+	// The same receiver cannot be registered twice; a reload can.
+	twin := newNode(t, nodeOptions{host: host, change: o.change})
+	twin.recv.set.ID = n.recv.set.ID
+	require.ErrorContains(t, twin.inst.Start(t.Context(), host), "storage: wal_storage: ")
+	n.sink.set(nil)
+	n.stop()
+	o.fs = n.fs
+	id := n.recv.set.ID
+	n = newNode(t, o)
+	n.recv.set.ID = id
+	require.NoError(t, n.inst.Start(t.Context(), host))
+	n.connect()
+	n.stop()
+}
+
+func TestFinalBarrierSparesRedelivery(t *testing.T) {
+	n := startNode(t, nodeOptions{}) // no timer will ever make a barrier
+	payload := requestOf(t, otlpwire.Logs, 3)
+	for range 4 {
+		require.NoError(t, n.export(t.Context(), otlpwire.Logs, payload))
+	}
+	eventually(t, "delivered", func() bool { return n.sink.count(otlpwire.Logs) == 12 })
+	n.stop()
+
+	next := startNode(t, nodeOptions{fs: n.fs})
+	lane := journal.Lane{Kind: journal.KindLogs}
+	assert.Equal(t, next.recv.journal.Durable(), next.recv.recovery.Horizons[lane])
+	require.NoError(t, next.export(t.Context(), otlpwire.Logs, payload))
+	eventually(t, "only what is new", func() bool { return next.sink.count(otlpwire.Logs) >= 3 })
+	next.stop()
+	assert.Equal(t, 3, next.sink.count(otlpwire.Logs))
+}
+
+func TestF04_StatusFollowsTheLog(t *testing.T) {
+	n := startNode(t, nodeOptions{every: 20 * time.Millisecond})
+	n.sink.set(errDown)
+	_, err := n.fill(requestOfSize(t, 200<<10))
+	require.Error(t, err)
+	eventually(t, "recoverable", func() bool { return len(n.host.statuses()) == 1 })
+	n.sink.set(nil)
+	eventually(t, "OK again", func() bool { return len(n.host.statuses()) == 2 })
+	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError, componentstatus.StatusOK}, n.host.statuses())
+	n.stop()
+}
+
+// The log takes what a consumer refuses, and delivers it: at least once, under
+// random errors of the next consumer.
+func TestConsumeContract(t *testing.T) {
+	for _, s := range []pipeline.Signal{pipeline.SignalLogs, pipeline.SignalTraces, pipeline.SignalMetrics} {
+		t.Run(s.String(), func(t *testing.T) {
+			address := freeAddress(t)
+			cfg := testConfig(func(c *Config) {
+				c.Maintenance = maintenanceInternal
+				c.WAL.Directory = filepath.Join(t.TempDir(), "wal")
+				c.WAL.SegmentSize, c.WAL.MaxFrameSize = MiB, 256*KiB
+				c.Protocols.GRPC.Get().NetAddr.Endpoint = address
+				c.Delivery.OnPermanentError = policyDrop
+				c.Delivery.Group.MaxItems = 1 // the check takes the second attempt at a merged group for a duplicate
+				c.Delivery.Retry = RetryConfig{InitialInterval: time.Millisecond, MaxInterval: 2 * time.Millisecond, Multiplier: 1}
+			})
+			receivertest.CheckConsumeContract(receivertest.CheckConsumeContractParams{
+				T:             t,
+				Factory:       NewFactory(),
+				Signal:        s,
+				Config:        cfg,
+				Generator:     &generator{t: t, signal: s, address: address},
+				GenerateCount: 50,
+			})
+		})
+	}
+}
+
+type generator struct {
+	t       *testing.T
+	signal  pipeline.Signal
+	address string
+	conn    *grpc.ClientConn
+	mu      sync.Mutex
+	next    int
+}
+
+func (g *generator) Start() {
+	conn, err := grpc.NewClient("passthrough:///"+g.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(g.t, err)
+	g.conn = conn
+}
+
+func (g *generator) Stop() { require.NoError(g.t, g.conn.Close()) }
+
+func (g *generator) Generate() []receivertest.UniqueIDAttrVal {
+	g.mu.Lock()
+	g.next++
+	id := receivertest.UniqueIDAttrVal(g.signal.String() + "-" + time.Duration(g.next).String())
+	g.mu.Unlock()
+	r := &rig{t: g.t, conn: g.conn}
+	s, payload := g.one(id)
+	require.NoError(g.t, r.export(context.Background(), s, payload))
+	return []receivertest.UniqueIDAttrVal{id}
+}
+
+func (g *generator) one(id receivertest.UniqueIDAttrVal) (signal, []byte) {
+	switch g.signal {
+	case pipeline.SignalLogs:
+		b, err := (&plog.ProtoMarshaler{}).MarshalLogs(receivertest.CreateOneLogWithID(id))
+		require.NoError(g.t, err)
+		return otlpwire.Logs, b
+	case pipeline.SignalTraces:
+		b, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(receivertest.CreateOneSpanWithID(id))
+		require.NoError(g.t, err)
+		return otlpwire.Traces, b
+	default:
+		b, err := (&pmetric.ProtoMarshaler{}).MarshalMetrics(receivertest.CreateGaugeMetricWithID(id))
+		require.NoError(g.t, err)
+		return otlpwire.Metrics, b
+	}
+}
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "localhost:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
