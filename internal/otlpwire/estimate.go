@@ -72,45 +72,58 @@ func textBytes(n int) uint64 {
 	return uint64(n+page-1) &^ (page - 1)
 }
 
-// growth is the sequence of capacities that append gives to a slice of one
-// element type, beginning with nil.
-type growth []struct {
-	capacity uint32
+// growth is what append makes of a slice of one element type, beginning with
+// nil.
+type growth struct {
+	few  [64]uint16 // bytes retained, by length
+	many []capacity // ascending
+}
+
+type capacity struct {
+	elements uint32
 	bytes    uint64
 }
 
-// newGrowth computes the capacities of slices of elements of the given size.
-func newGrowth(size int, pointers bool) growth {
-	g := growth{{}}
-	for c := 0; c < 1<<30; {
+// newGrowth computes the growth of slices of elements of the given size.
+func newGrowth(size int, pointers bool) *growth {
+	g := new(growth)
+	for n := 0; n < 1<<30; {
+		before := n
 		switch {
-		case c == 0:
-			c = 1
-		case c < 256:
-			c *= 2
+		case n == 0:
+			n = 1
+		case n < 256:
+			n *= 2
 		default:
-			c += (c + 3*256) / 4
+			n += (n + 3*256) / 4
 		}
 		extra := 0
-		if pointers && c*size > headerBeyond && c*size <= maxClass-header {
+		if pointers && n*size > headerBeyond && n*size <= maxClass-header {
 			extra = header
 		}
-		bytes := sizeClass(c*size + extra)
-		c = (bytes - extra) / size
-		g = append(g, struct {
-			capacity uint32
-			bytes    uint64
-		}{uint32(c), uint64(bytes)})
+		bytes := sizeClass(n*size + extra)
+		n = (bytes - extra) / size
+		for i := before + 1; i <= n && i < len(g.few); i++ {
+			g.few[i] = uint16(bytes)
+		}
+		g.many = append(g.many, capacity{uint32(n), uint64(bytes)})
 	}
 	return g
 }
 
 // bytes is what a slice retains after n appends.
-func (g growth) bytes(n uint32) uint64 {
-	for i := range g {
-		if n <= g[i].capacity {
-			return g[i].bytes
+func (g *growth) bytes(n uint32) uint64 {
+	if n < uint32(len(g.few)) {
+		return uint64(g.few[n])
+	}
+	return g.bytesOfMany(n)
+}
+
+func (g *growth) bytesOfMany(n uint32) uint64 {
+	for _, c := range g.many {
+		if n <= c.elements {
+			return c.bytes
 		}
 	}
-	return g[len(g)-1].bytes * 4 // more than 2³⁰ elements; uint32 ends at four times that
+	return g.many[len(g.many)-1].bytes * 4 // of 2³⁰ elements; no uint32 is more than four times that
 }

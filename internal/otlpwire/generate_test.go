@@ -15,11 +15,13 @@ type generator struct {
 	stray  float64 // how often a field is not as the tables say
 	fields int     // most fields of a message
 	depth  int     // most recursive messages inside one another
+	text   int     // strings are shorter than this
+	honest bool    // no field or oneof is set twice, no message twice that is not repeated
 	left   int     // fields left for this request
 }
 
 func newGenerator(seed uint64) *generator {
-	return &generator{Rand: rand.New(rand.NewPCG(seed, 0)), fields: 6, depth: 6}
+	return &generator{Rand: rand.New(rand.NewPCG(seed, 0)), fields: 6, depth: 6, text: 20}
 }
 
 func (g *generator) request(s Signal) []byte {
@@ -33,16 +35,29 @@ func (g *generator) request(s Signal) []byte {
 
 func (g *generator) message(b []byte, of, depth int) []byte {
 	l := &layouts[of]
-	if messages[of].recursive != 0 {
+	if messages[of].recursive {
 		if depth++; depth > g.depth {
 			return b
 		}
 	}
+	set := map[string]bool{}
 	for range g.IntN(g.fields + 1) {
 		if g.left--; g.left < 0 {
 			return b
 		}
 		f := l.fields[g.IntN(len(l.fields))]
+		if g.honest {
+			name := f.name
+			if f.note >= oneof8 && f.note <= data {
+				name = "oneof"
+			}
+			switch {
+			case f.number == 1000 || set[name]:
+				continue
+			case f.kind != pointers && f.kind != values && f.kind != texts:
+				set[name] = true
+			}
+		}
 		if g.Float64() < g.stray {
 			b = g.strayed(b, f, depth)
 			continue
@@ -51,6 +66,9 @@ func (g *generator) message(b []byte, of, depth int) []byte {
 	}
 	return b
 }
+
+// kinds are those of the tables.
+var kinds = []kind{varint, fixed64, fixed32, text, texts, id, packedVarint, packedFixed64, embedded, pointer, pointers, values}
 
 // field appends a field as the tables have it.
 func (g *generator) field(b []byte, f field, depth int) []byte {
@@ -63,7 +81,7 @@ func (g *generator) field(b []byte, f field, depth int) []byte {
 	case fixed32:
 		b = protowire.AppendFixed32(protowire.AppendTag(b, n, protowire.Fixed32Type), g.Uint32())
 	case text, texts:
-		b = g.bytes(b, n, g.IntN(20))
+		b = g.bytes(b, n, g.IntN(g.text))
 	case id:
 		b = g.bytes(b, n, f.of*g.IntN(2))
 	case packedVarint:
@@ -110,7 +128,7 @@ func (g *generator) strayed(b []byte, f field, depth int) []byte {
 		f.number = g.number()
 		return g.field(b, f, depth)
 	case 1: // another kind, same number
-		f.kind, f.of = kind(int(varint)+g.IntN(int(packedFixed64-varint)+1)), g.IntN(len(layouts))
+		f.kind, f.of = kinds[g.IntN(len(kinds))], g.IntN(len(layouts))
 		return g.field(b, f, depth)
 	case 2: // any number, wire type and bytes
 		return g.junk(append(b, byte(g.number()<<3|g.IntN(8))))

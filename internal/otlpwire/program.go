@@ -4,56 +4,77 @@ package otlpwire
 
 // message is a layout made ready for the walk.
 type message struct {
-	// ops has what to do by the field's tag, as long as that is one byte,
-	// which it is for the fields 1 to 15.
-	ops [128]op
-	// rare are all fields by tag, for those whose tag is longer.
-	rare []tagged
+	// ops has what to do by the field's tag if that is one byte, which it is
+	// for the fields 1 to 15. The upper half is empty: such a byte begins a
+	// longer tag.
+	ops [256]op
+	// fields are all fields by tag: also those whose tag is longer, and the
+	// elements of packed fields that are not packed.
+	fields []tagged
 	// slices are the growths of its slices, by slot.
-	slices []growth
+	slices []*growth
 	// recursive messages count against pdata's recursion limit, containers
 	// against the nesting limit.
-	recursive uint8
-	container uint8
+	recursive bool
+	container bool
 	layout    *layout
 }
 
-// op is what to do with one field of one wire type. It is kept to 8 bytes: the
-// ops are what the walk reads most.
-type op struct {
-	kind  kind
-	note  note
-	slot  uint8  // which of its message's counts it adds 1 to
-	of    uint8  // message, length of an id, or slot of a packed field
-	field uint8  // the row in the layout
-	cost  uint16 // bytes retained by each occurrence, besides text and slices
+// op is what to do with one field of one wire type; 0 is nothing known. The ops
+// are what the walk reads most, so each is one word:
+//
+//	bits  0-7   kind
+//	bits  8-15  note
+//	bits 16-23  slot of the count it adds to
+//	bits 24-31  message, length of an id, or slot of what is packed
+//	bits 32-39  row in the layout
+//	bits 48-63  bytes retained for each occurrence, besides text and slices
+type op uint64
+
+func newOp(f field, row int, slot uint8) op {
+	cost := int(f.note.cost())
+	if f.kind == pointer || f.kind == pointers {
+		cost += sizeClass(layouts[f.of].size)
+	}
+	return op(f.kind) | op(f.note)<<8 | op(slot)<<16 | op(f.of)<<24 | op(row)<<32 | op(cost)<<48
 }
+
+func (o op) kind() kind   { return kind(o) }
+func (o op) note() note   { return note(o >> 8) }
+func (o op) slot() uint8  { return uint8(o>>16) % slots }
+func (o op) of() int      { return int(uint8(o >> 24)) }
+func (o op) row() int     { return int(uint8(o >> 32)) }
+func (o op) cost() uint64 { return uint64(o >> 48) }
 
 type tagged struct {
 	tag uint64
 	op  op
 }
 
-// A message has at most 7 slices and embedded messages that are counted; the
-// last count belongs to everything else.
+// A message has at most 7 slices and embedded messages, which are counted; the
+// last count is for what needs none.
 const (
 	slots   = 8
 	nowhere = slots - 1
 )
 
-var noteCost = [...]uint16{oneof8: 8, oneof16: 16, oneof24: 24, data: 8, strings: 0}
-
 var messages [len(layouts)]message
+
+// stringTable is the slot of ProfilesDictionary.string_table.
+var stringTable uint8
+
+const stringTableField = 5
 
 func init() {
 	for i := range layouts {
 		compile(&messages[i], &layouts[i])
 	}
 	for _, i := range []int{keyValue, anyValue, arrayValue, keyValueList} {
-		messages[i].recursive = 1
+		messages[i].recursive = true
 	}
-	messages[arrayValue].container = 1
-	messages[keyValueList].container = 1
+	stringTable = messages[profilesDictionary].ops[stringTableField<<3|wireLength].slot()
+	messages[arrayValue].container = true
+	messages[keyValueList].container = true
 }
 
 // compile fills m in from its layout. Slices take the first slots, so that
@@ -63,7 +84,7 @@ func compile(m *message, l *layout) {
 	slot := make([]uint8, len(l.fields))
 	for i, f := range l.fields {
 		slot[i] = nowhere
-		var g growth
+		var g *growth
 		switch f.kind {
 		case texts:
 			g = newGrowth(16, true)
@@ -90,7 +111,7 @@ func compile(m *message, l *layout) {
 		panic("otlpwire: more counts than slots in " + l.name)
 	}
 	for i, f := range l.fields {
-		o := op{kind: f.kind, note: f.note, slot: slot[i], of: uint8(f.of), field: uint8(i), cost: noteCost[f.note]}
+		o := newOp(f, i, slot[i])
 		switch f.kind {
 		case varint:
 			m.add(f.number, wireVarint, o)
@@ -99,17 +120,14 @@ func compile(m *message, l *layout) {
 		case fixed32:
 			m.add(f.number, wireFixed32, o)
 		case packedVarint, packedFixed64:
-			one, wire := o, wireVarint
+			one, wire := f, wireVarint
 			one.kind = varint
 			if f.kind == packedFixed64 {
 				one.kind, wire = fixed64, wireFixed64
 			}
-			m.add(f.number, wire, one)
-			o.slot, o.of = nowhere, slot[i]
-			m.add(f.number, wireLength, o)
-		case pointer, pointers:
-			o.cost += uint16(sizeClass(layouts[f.of].size))
-			fallthrough
+			m.fields = append(m.fields, tagged{tag(f.number, wire), newOp(one, i, slot[i])})
+			f.of = int(slot[i])
+			m.add(f.number, wireLength, newOp(f, i, nowhere))
 		default:
 			m.add(f.number, wireLength, o)
 		}
@@ -117,25 +135,27 @@ func compile(m *message, l *layout) {
 }
 
 func (m *message) add(number, wire int, o op) {
-	tag := number<<3 | wire
-	if tag < len(m.ops) {
-		m.ops[tag] = o
+	t := tag(number, wire)
+	if t < 0x80 {
+		m.ops[t] = o
 	}
-	m.rare = append(m.rare, tagged{uint64(tag), o})
+	m.fields = append(m.fields, tagged{t, o})
 }
+
+func tag(number, wire int) uint64 { return uint64(number<<3 | wire) }
 
 // find returns the op for a field; known says that there is one for the same
 // field in another wire type.
 func (m *message) find(number int32, wire uint8) (o op, known bool) {
-	for i := range m.rare {
-		t := m.rare[i].tag
+	for i := range m.fields {
+		t := m.fields[i].tag
 		if t>>3 != uint64(number) {
 			continue
 		}
 		if t&7 == uint64(wire) {
-			return m.rare[i].op, true
+			return m.fields[i].op, true
 		}
 		known = true
 	}
-	return op{}, known
+	return 0, known
 }

@@ -15,19 +15,20 @@ type kind uint8
 
 const (
 	unknown       kind = iota // not in the table
-	skipped                   // an unknown field, already behind us
 	varint                    // integer, bool, enum
 	fixed64                   //
 	fixed32                   //
 	text                      // string or bytes; copied
 	texts                     // repeated string; []string
 	id                        // bytes of the length in column of, or none; an array in the parent
-	embedded                  // message; a struct in the parent, merged when repeated
-	pointer                   // message of a oneof; *T, replaced when repeated
-	pointers                  // repeated message; []*T
-	values                    // repeated message; []T
 	packedVarint              // repeated integer of as many bytes as column of says; packed or not
 	packedFixed64             // repeated fixed64; packed or not
+
+	// Messages, up to the last.
+	embedded // a struct in the parent, merged when repeated
+	pointer  // a member of a oneof; *T, replaced when repeated
+	pointers // repeated; []*T
+	values   // repeated; []T
 )
 
 // note is what else there is to know about a field.
@@ -42,8 +43,8 @@ const (
 	item            // counts as an item
 	scopes          // wins over deprecated
 	deprecated      // old number of scopes: read if there are none
-	referring       // in profiles, a KeyValue that refers to the string table
-	strings         // the string table of profiles
+	referring       // in profiles, a KeyValue that may refer to the string table
+	dictionary      // has the string table
 )
 
 // field is a row: number, name, kind, and message, length or element size.
@@ -338,7 +339,7 @@ var layouts = [...]layout{
 	}},
 	exportProfiles: {"ExportProfilesServiceRequest", 192, []field{
 		{1, "resource_profiles", pointers, resourceProfiles, plain},
-		{2, "dictionary", embedded, profilesDictionary, plain},
+		{2, "dictionary", embedded, profilesDictionary, dictionary},
 	}},
 	resourceProfiles: {"ResourceProfiles", 96, []field{
 		{1, "resource", embedded, resource, plain},
@@ -379,7 +380,7 @@ var layouts = [...]layout{
 		{2, "location_table", pointers, location, plain},
 		{3, "function_table", pointers, function, plain},
 		{4, "link_table", pointers, link, plain},
-		{5, "string_table", texts, 0, strings},
+		{5, "string_table", texts, 0, plain},
 		{6, "attribute_table", pointers, keyValueAndUnit, plain},
 		{7, "stack_table", pointers, stack, plain},
 	}},
@@ -419,4 +420,17 @@ var layouts = [...]layout{
 	stack: {"Stack", 24, []field{
 		{1, "location_indices", packedVarint, 4, plain},
 	}},
+}
+
+// cost is the oneof wrapper's size.
+func (n note) cost() uint16 {
+	switch n {
+	case oneof8, data:
+		return 8
+	case oneof16:
+		return 16
+	case oneof24:
+		return 24
+	}
+	return 0
 }

@@ -43,21 +43,44 @@ const (
 // frame is one message being walked.
 type frame struct {
 	message *message
-	start   int           // in the payload
 	end     int           // in the payload
 	items   int           // counted before it
-	counts  [slots]uint32 // occurrences of its fields by slot
+	counts  [slots]uint32 // occurrences of its fields, by slot
 	op      op            // its parent's op that led here
+	start   int           // in the payload
 	depth   uint8         // recursive messages around it, itself included
 	nesting uint8         // containers around it, itself included
-	again   bool          // an embedded message that occurred before
-	discard bool          // its items do not count
 	scopes  bool          // a field of note scopes was seen
+	atEnd   atEnd
 }
 
+// atEnd is what is to be done at the end of a message besides adding up its
+// slices; usually nothing.
+type atEnd uint8
+
+const (
+	again   atEnd = 1 << iota // it occurred before and its slices go on growing
+	discard                   // its items do not count
+	refers                    // it may refer to the string table
+	defines                   // it has the string table
+)
+
+// walk is the state of one Measure, except for what its loop has in registers.
 type walk struct {
-	frames [maxDepth]frame
+	payload    []byte
+	maxNesting int
+	profiles   bool
+
+	items   int
+	nesting int
+	strings int // length of the string table so far
+	need    int // length it must have
+	frames  [frameSlots]frame
 }
+
+// frameSlots is maxDepth and one for the request itself, rounded up to a power
+// of two so that an index can be masked instead of checked.
+const frameSlots = 128
 
 var walks = sync.Pool{New: func() any { return new(walk) }}
 
@@ -70,7 +93,11 @@ func Measure(s Signal, payload []byte, maxNesting int) (Measurement, error) {
 		return Measurement{}, &Error{Cause: ErrMalformed, Path: "signal", Text: "there is no such signal"}
 	}
 	w := walks.Get().(*walk)
-	m, err := w.measure(&messages[requests[s]], payload, maxNesting, s == Profiles)
+	w.payload, w.maxNesting, w.profiles = payload[:len(payload):len(payload)], maxNesting, s == Profiles
+	w.items, w.nesting, w.strings, w.need = 0, 0, 0, 0
+	estimate, err := w.request(&messages[requests[s]])
+	m := Measurement{Items: w.items, Estimate: estimate, Nesting: w.nesting}
+	w.payload = nil
 	walks.Put(w)
 	if err != nil {
 		return Measurement{}, err
@@ -78,96 +105,80 @@ func Measure(s Signal, payload []byte, maxNesting int) (Measurement, error) {
 	return m, nil
 }
 
-// measure walks payload, a request of the given message. The loop is at one field
-// of the innermost open message, frames[sp]; f, m and b are that frame, its
-// message, and the payload up to its end.
-func (w *walk) measure(root *message, payload []byte, maxNesting int, profiles bool) (total Measurement, err *Error) {
-	var (
-		estimate uint64
-		items    int
-		nesting  int
-		table    int // length of the string table
-		need     int // length it must have
-		sp       int
-		pos      int
-		m        = root
-		b        = payload
-		f        = &w.frames[0]
-	)
-	*f = frame{message: root, end: len(payload)}
-	for {
+// request walks the payload and checks what can only be told at its end.
+func (w *walk) request(root *message) (estimate uint64, err *Error) {
+	w.frames[0] = frame{message: root, end: len(w.payload)}
+	if estimate, err = w.fields(); err != nil {
+		return 0, err
+	}
+	if w.need > w.strings {
+		return 0, w.malformed(0, len(w.payload), "an attribute refers to a string that is not in the string table, or has both key and key_strindex")
+	}
+	if estimate > denseFrom && estimate/maxDensity > uint64(len(w.payload)) {
+		return 0, w.fail(ErrTooDense, 0, len(w.payload), "%d bytes would take %d when decoded, more than %d times as many", len(w.payload), estimate, maxDensity)
+	}
+	return estimate, nil
+}
+
+// fields walks the message of frames[0] and all within. The loop is at one
+// field of the innermost open message, frames[sp]: f, m and b are that frame,
+// its message, and the payload up to its end.
+func (w *walk) fields() (estimate uint64, err *Error) {
+	sp := uint(0)
+	f := &w.frames[0]
+	m := f.message
+	b := w.payload
+	for pos := 0; ; {
 		if pos >= len(b) { // the message ends
 			for i, g := range m.slices {
-				bytes := g.bytes(f.counts[i])
-				if f.again { // its slices go on growing
-					bytes *= 2
-				}
-				estimate += bytes
+				estimate += g.bytes(f.counts[i%slots])
 			}
-			if f.discard {
-				items = f.items
-			}
-			if profiles && f.op.note == referring {
-				need = max(need, tableFor(payload[f.start:f.end]))
+			if f.atEnd != 0 {
+				estimate += w.end(f)
 			}
 			if sp == 0 {
-				break
+				return estimate, nil
 			}
 			sp--
-			f = &w.frames[sp]
+			f = &w.frames[sp%frameSlots]
 			m = f.message
-			b = payload[:f.end]
+			b = w.payload[:f.end]
 			continue
 		}
 
 		tag := pos
-		c := b[pos]
-		o := m.ops[c&0x7f]
+		o := m.ops[b[pos]]
 		pos++
-		if c >= 0x80 || o.kind == unknown {
-			if o, pos, err = w.rare(sp, b, tag); err != nil {
-				return total, err
+		if o == 0 {
+			if o, pos = m.rare(b, tag); pos < 0 {
+				return 0, w.defect(sp, tag, pos)
 			}
-		}
-		f.counts[o.slot&(slots-1)]++
-		estimate += uint64(o.cost)
-		if o.note >= data {
-			switch o.note {
-			case data:
-				items = f.items
-			case item:
-				items++
-			case scopes:
-				if !f.scopes {
-					f.scopes = true
-					items = f.items
-				}
-			case strings:
-				table++
-			}
-		}
-
-		switch o.kind {
-		case varint:
-			if pos < len(b) && b[pos] < 0x80 {
-				pos++
+			if o == 0 {
 				continue
 			}
-			if _, pos = readVarint(b, pos); pos < 0 {
-				return total, w.defect(sp, tag, o, pos)
+			if o.kind() < text { // an element of a packed field, not packed
+				f.counts[o.slot()]++
 			}
-			continue
-		case fixed64:
-			if pos += 8; pos > len(b) {
-				return total, w.defect(sp, tag, o, truncated)
+		}
+		estimate += o.cost()
+
+		kind := o.kind()
+		if kind < text {
+			switch kind {
+			case varint:
+				if pos < len(b) && b[pos] < 0x80 {
+					pos++
+					continue
+				}
+				pos = skipVarint(b, pos)
+			case fixed64:
+				pos = fits(b, pos+8)
+			case fixed32:
+				pos = fits(b, pos+4)
 			}
-			continue
-		case fixed32:
-			if pos += 4; pos > len(b) {
-				return total, w.defect(sp, tag, o, truncated)
+			if pos < 0 {
+				return 0, w.defect(sp, tag, pos)
 			}
-			continue
-		case skipped:
 			continue
 		}
 
@@ -175,89 +186,185 @@ func (w *walk) measure(root *message, payload []byte, maxNesting int, profiles b
 		if pos < len(b) && b[pos] < 0x80 {
 			n = int(b[pos])
 			if pos++; n > len(b)-pos {
-				return total, w.defect(sp, tag, o, truncated)
+				return 0, w.defect(sp, tag, truncated)
 			}
 		} else if n, pos = readLength(b, pos); pos < 0 {
-			return total, w.defect(sp, tag, o, pos)
+			return 0, w.defect(sp, tag, pos)
+		}
+		end := pos + n
+
+		if kind < embedded {
+			switch kind {
+			case text:
+				estimate += textBytes(n)
+			case texts:
+				f.counts[o.slot()]++
+				estimate += textBytes(n)
+			case id:
+				if n != 0 && n != o.of() {
+					return 0, w.defect(sp, tag, badID)
+				}
+			case packedVarint:
+				count, defect := countVarints(b[pos:end])
+				if defect < 0 {
+					return 0, w.defect(sp, tag, defect)
+				}
+				f.counts[o.of()%slots] += uint32(count)
+			case packedFixed64:
+				if n%8 != 0 {
+					return 0, w.defect(sp, tag, badPacked)
+				}
+				estimate += textBytes(n) // allocated at once
+			}
+			pos = end
+			continue
 		}
 
-		switch o.kind {
-		case text, texts:
-			estimate += textBytes(n)
-			pos += n
-		case id:
-			if n != 0 && n != int(o.of) {
-				return total, w.malformed(sp, tag, o, "an id of %d bytes has %d or none", n, o.of)
+		// A message begins.
+		f.counts[o.slot()]++
+		if o.of() == keyValue && (!w.profiles || o.note() != referring) && f.depth+2 <= recursionLimit {
+			if cost, ok := attribute(b[pos:end]); ok {
+				estimate += cost
+				pos = end
+				continue
 			}
-			pos += n
-		case packedVarint:
-			count, defect := countVarints(b[pos : pos+n])
-			if defect < 0 {
-				return total, w.defect(sp, tag, o, defect)
+		}
+		var todo atEnd
+		if o.note() == item {
+			w.items++
+		} else if o.note() >= data || kind == embedded && f.counts[o.slot()] > 1 {
+			todo = w.begin(f, o)
+		}
+		child := &w.frames[(sp+1)%frameSlots]
+		m = &messages[o.of()]
+		child.depth, child.nesting = 0, f.nesting
+		if m.recursive {
+			child.depth = f.depth + 1
+			if m.container {
+				child.nesting++
+				w.nesting = max(w.nesting, int(child.nesting))
 			}
-			f.counts[o.of&(slots-1)] += uint32(count)
-			pos += n
-		case packedFixed64:
-			if n%8 != 0 {
-				return total, w.malformed(sp, tag, o, "packed 8-byte values of %d bytes in all", n)
+			if child.depth > recursionLimit {
+				return 0, w.malformed(sp, tag, "more than %d values inside one another", recursionLimit)
 			}
-			estimate += textBytes(n) // allocated at once
-			pos += n
-		default: // a message
-			child := &messages[o.of]
-			depth := (f.depth + 1) * child.recursive
-			if depth > recursionLimit {
-				return total, w.malformed(sp, tag, o, "more than %d values inside one another", recursionLimit)
+			if w.nesting > w.maxNesting {
+				return 0, w.fail(ErrTooDeep, sp, tag, "more than %d arrays and key-value lists inside one another (max_nesting)", w.maxNesting)
 			}
-			deeper := f.nesting + child.container
-			if nesting = max(nesting, int(deeper)); nesting > maxNesting {
-				return total, w.fail(ErrTooDeep, sp, tag, o, "more than %d arrays and key-value lists inside one another (max_nesting)", maxNesting)
-			}
-			again := o.kind == embedded && f.counts[o.slot&(slots-1)] > 1
-			discard := o.note == deprecated && f.scopes
-			sp++
-			f = &w.frames[sp]
-			m = child
-			f.message = child
-			f.start = pos
-			f.end = pos + n
-			f.items = items
-			f.counts = [slots]uint32{}
-			f.op = o
-			f.depth = depth
-			f.nesting = deeper
-			f.again = again
-			f.discard = discard
-			f.scopes = false
-			b = payload[:f.end]
+		}
+		sp++
+		f = child
+		f.message = m
+		f.start = pos
+		f.end = end
+		f.items = w.items
+		f.counts = [slots]uint32{}
+		f.op = o
+		f.scopes = false
+		f.atEnd = todo
+		b = b[:end]
+	}
+}
+
+// begin sees to a message's note, and to its repetition; f is its parent.
+func (w *walk) begin(f *frame, o op) (todo atEnd) {
+	switch o.note() {
+	case data:
+		w.items = f.items
+	case scopes:
+		if !f.scopes {
+			f.scopes = true
+			w.items = f.items
+		}
+	case deprecated:
+		if f.scopes {
+			todo = discard
+		}
+	case referring:
+		if w.profiles {
+			todo = refers
+		}
+	case dictionary:
+		todo = defines
+	}
+	if o.kind() == embedded && f.counts[o.slot()] > 1 {
+		todo |= again
+	}
+	return todo
+}
+
+// end does what begin left for the end of the message f.
+func (w *walk) end(f *frame) (estimate uint64) {
+	if f.atEnd&again != 0 {
+		for i, g := range f.message.slices {
+			estimate += g.bytes(f.counts[i])
 		}
 	}
-	total = Measurement{Items: items, Estimate: estimate, Nesting: nesting}
-	if need > table {
-		return total, &Error{Cause: ErrMalformed, Offset: len(payload), Path: root.layout.name, Text: "an attribute refers to a string that the string table does not have, or has both key and key_strindex"}
+	if f.atEnd&discard != 0 {
+		w.items = f.items
 	}
-	if estimate > denseFrom && estimate/maxDensity > uint64(len(payload)) {
-		return total, w.fail(ErrTooDense, 0, 0, op{kind: unknown}, "%d bytes would take %d when decoded, more than %d times as many", len(payload), estimate, maxDensity)
+	if f.atEnd&refers != 0 {
+		w.need = max(w.need, tableFor(w.payload[f.start:f.end]))
 	}
-	return total, nil
+	if f.atEnd&defines != 0 {
+		w.strings += int(f.counts[stringTable])
+	}
+	return estimate
+}
+
+// attribute is the walk of a KeyValue of the usual form, with a key and a
+// scalar, of less than 128 bytes. Nine in ten messages of a request are such a
+// KeyValue or its AnyValue, and this takes them in one step. ok is false for
+// any other form, which the walk then deals with.
+func attribute(kv []byte) (cost uint64, ok bool) {
+	const key, value = 1<<3 | wireLength, 2<<3 | wireLength
+	if len(kv) < 4 || len(kv) >= 0x80 {
+		return 0, false
+	}
+	// Two fields with lengths of one byte, in either order: protobuf libraries
+	// write the key first, pdata the value.
+	at := 2 + int(kv[1])
+	if at+2 > len(kv) || at+2+int(kv[at+1]) != len(kv) {
+		return 0, false
+	}
+	k, v := kv[2:at], kv[at+2:]
+	switch {
+	case kv[0] == key && kv[at] == value:
+	case kv[0] == value && kv[at] == key:
+		k, v = v, k
+	default:
+		return 0, false
+	}
+	if len(v) < 2 {
+		return 0, false
+	}
+	o := messages[anyValue].ops[v[0]]
+	v = v[1:]
+	switch cost = o.cost() + textBytes(len(k)); o.kind() {
+	case text:
+		return cost + textBytes(len(v)-1), int(v[0]) == len(v)-1
+	case varint:
+		_, next := readVarint(v, 0)
+		return cost, next == len(v)
+	case fixed64:
+		return cost, len(v) == 8
+	}
+	return 0, false
 }
 
 // rare is the way of a field whose tag is not one byte, whose wire type is not
-// the table's, or which is not in the table; the last is passed over.
-func (w *walk) rare(sp int, b []byte, tag int) (o op, next int, err *Error) {
+// the table's, or which is not in the table; the last is passed over, and its
+// op is 0.
+func (m *message) rare(b []byte, tag int) (o op, next int) {
 	number, wire, next := readTag(b, tag)
 	if next < 0 {
-		return op{}, 0, w.defect(sp, tag, op{}, next)
+		return 0, next
 	}
-	o, known := w.frames[sp].message.find(number, wire)
+	o, known := m.find(number, wire)
 	switch {
-	case o.kind != unknown:
-		return o, next, nil
+	case o != 0:
+		return o, next
 	case known:
-		return op{}, 0, w.malformed(sp, tag, op{}, "field %d has wire type %d", number, wire)
+		return 0, badType
 	}
-	if next = skip(b, next, wire); next < 0 {
-		return op{}, 0, w.defect(sp, tag, op{}, next)
-	}
-	return op{kind: skipped, slot: nowhere}, next, nil
+	return 0, skip(b, next, wire)
 }

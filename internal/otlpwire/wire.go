@@ -2,6 +2,11 @@
 
 package otlpwire
 
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
 // Wire types of protobuf.
 const (
 	wireVarint     = 0
@@ -21,6 +26,9 @@ const (
 	badNumber              // a field number that is not positive as an int32
 	badGroup               // the end of a group that was not begun
 	badWire                // wire type 6 or 7
+	badType                // a wire type that the field does not have
+	badID                  // an id of another length than it has
+	badPacked              // packed values of 8 bytes whose sum is not a multiple of 8
 	defectsEnd             //
 )
 
@@ -40,6 +48,21 @@ func readVarint(b []byte, pos int) (v uint64, next int) {
 	}
 	return 0, overlong
 }
+
+// skipVarint is readVarint without the value. It looks at eight bytes at once
+// when b and what follows it have as many.
+func skipVarint(b []byte, pos int) (next int) {
+	if pos+8 <= cap(b) {
+		if last := ^binary.LittleEndian.Uint64(b[pos:pos+8]) & goesOn; last != 0 {
+			return fits(b, pos+bits.TrailingZeros64(last)/8+1)
+		}
+	}
+	_, next = readVarint(b, pos)
+	return next
+}
+
+// goesOn are the bits of eight bytes that say that a varint goes on.
+const goesOn = 0x8080808080808080
 
 // readTag reads a field's number and wire type. The number is taken modulo
 // 2³², so 2³²+1 is field 1.
@@ -119,15 +142,25 @@ func fits(b []byte, end int) int {
 }
 
 // countVarints says how many varints b is made of; defect is negative when it
-// is not.
+// is not. It takes eight bytes at a time as long as none of them can belong to
+// a varint of ten or more.
 func countVarints(b []byte) (n int, defect int) {
-	run := 0 // bytes of the varint begun
-	for _, c := range b {
-		run++
-		if c < 0x80 {
+	i, run := 0, 0 // run: bytes of the varint begun
+	for ; i+8 <= len(b); i += 8 {
+		on := binary.LittleEndian.Uint64(b[i:]) & goesOn
+		c := bits.OnesCount64(on)
+		if c > 4 { // of two neighbours with 4 each, a varint has at most 9 bytes
+			break
+		}
+		n += 8 - c
+		run = bits.LeadingZeros64(^on&goesOn) / 8
+	}
+	for ; i < len(b); i++ {
+		switch run++; {
+		case b[i] < 0x80:
 			n++
 			run = 0
-		} else if run == 10 {
+		case run == 10:
 			return 0, overlong
 		}
 	}
