@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:generate mdatagen metadata.yaml
+//go:generate go tool -modfile ../../internal/tools/go.mod mdatagen metadata.yaml
 
 // Package walstorageextension implements wal_storage: the extension that runs
 // the maintenance of otlp_wal's logs (barriers and housekeeping on two
