@@ -31,18 +31,18 @@ func handlerOf(logs ...Log) *Handler {
 	})
 }
 
-func get(t *testing.T, h http.Handler, method, target string) *http.Response {
-	t.Helper()
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(method, target, nil))
-	return w.Result()
+// answer is a response, read to its end.
+type answer struct {
+	StatusCode int
+	Header     http.Header
+	Body       string
 }
 
-func body(t *testing.T, r *http.Response) string {
+func get(t *testing.T, h http.Handler, method, target string) answer {
 	t.Helper()
-	b, err := io.ReadAll(r.Body)
-	require.NoError(t, err)
-	return string(b)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(method, target, http.NoBody))
+	return answer{w.Code, w.Header(), w.Body.String()}
 }
 
 func states(now time.Time) map[string]barrier.Status {
@@ -78,7 +78,9 @@ func TestHead(t *testing.T) {
 	defer r.Body.Close()
 	assert.Equal(t, http.StatusOK, r.StatusCode)
 	assert.Positive(t, r.ContentLength)
-	assert.Empty(t, body(t, r))
+	b, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	assert.Empty(t, b)
 }
 
 func TestHeaders(t *testing.T) {
@@ -106,12 +108,12 @@ func TestNoExternalReference(t *testing.T) {
 	h := handlerOf(Log{ID: "otlp_wal", Status: statustest.Healthy(time.Now())})
 	absolute := regexp.MustCompile(`(?i)(https?:)?//[a-z0-9]`)
 	for _, target := range []string{"/", "/assets/style.css", "/assets/live.js"} {
-		text := strings.ReplaceAll(body(t, get(t, h, "GET", target)), "// SPDX", "")
+		text := strings.ReplaceAll(get(t, h, "GET", target).Body, "// SPDX", "")
 		assert.Empty(t, absolute.FindAllString(text, -1), target)
 		assert.NotContains(t, text, "@import", target)
 		assert.NotContains(t, text, "url(", target)
 	}
-	refs := regexp.MustCompile(`(?:href|src)="([^"#]+)"`).FindAllStringSubmatch(body(t, get(t, h, "GET", "/")), -1)
+	refs := regexp.MustCompile(`(?:href|src)="([^"#]+)"`).FindAllStringSubmatch(get(t, h, "GET", "/").Body, -1)
 	require.NotEmpty(t, refs)
 	for _, ref := range refs {
 		assert.Equal(t, http.StatusOK, get(t, h, "GET", "/"+ref[1]).StatusCode, ref[1])
@@ -156,7 +158,7 @@ func TestPageIsSoundInEveryState(t *testing.T) {
 	now := time.Now()
 	for name, status := range states(now) {
 		t.Run(name, func(t *testing.T) {
-			page := body(t, get(t, handlerOf(Log{ID: "otlp_wal/a", Status: status}, Log{ID: "otlp_wal/b", Status: status}), "GET", "/"))
+			page := get(t, handlerOf(Log{ID: "otlp_wal/a", Status: status}, Log{ID: "otlp_wal/b", Status: status}), "GET", "/").Body
 			ids := map[string]bool{}
 			scripts := 0
 			for _, n := range elements(t, page) {
@@ -208,7 +210,7 @@ func firstElement(n *html.Node) *html.Node {
 
 func TestHostileNamesStayText(t *testing.T) {
 	h := handlerOf(Log{ID: "otlp_wal", Status: statustest.Hostile(time.Now())})
-	page := body(t, get(t, h, "GET", "/"))
+	page := get(t, h, "GET", "/").Body
 	assert.NotContains(t, page, "<script>document")
 	assert.NotContains(t, page, "<img")
 	found := false
@@ -218,7 +220,7 @@ func TestHostileNamesStayText(t *testing.T) {
 		}
 	}
 	assert.True(t, found, "the name is shown as it is")
-	assert.NotContains(t, body(t, get(t, h, "GET", "/api/v1/status")), "<script>", "not even in the JSON, were it taken for HTML")
+	assert.NotContains(t, get(t, h, "GET", "/api/v1/status").Body, "<script>", "not even in the JSON, were it taken for HTML")
 }
 
 // What each state must say to a person.
@@ -237,7 +239,7 @@ func TestPageSays(t *testing.T) {
 		{"zero", []string{"The log has no segments."}},
 	} {
 		t.Run(tc.state, func(t *testing.T) {
-			page := body(t, get(t, handlerOf(Log{ID: "otlp_wal", Status: states(now)[tc.state]}), "GET", "/"))
+			page := get(t, handlerOf(Log{ID: "otlp_wal", Status: states(now)[tc.state]}), "GET", "/").Body
 			doc, err := html.Parse(strings.NewReader(page))
 			require.NoError(t, err)
 			for _, want := range tc.want {
@@ -246,10 +248,10 @@ func TestPageSays(t *testing.T) {
 		})
 	}
 	t.Run("no log", func(t *testing.T) {
-		assert.Contains(t, body(t, get(t, handlerOf(), "GET", "/")), "No log is registered")
+		assert.Contains(t, get(t, handlerOf(), "GET", "/").Body, "No log is registered")
 	})
 	t.Run("a log that fails", func(t *testing.T) {
-		page := body(t, get(t, handlerOf(Log{ID: "otlp_wal", Error: "the log's status panicked: boom"}), "GET", "/"))
+		page := get(t, handlerOf(Log{ID: "otlp_wal", Error: "the log's status panicked: boom"}), "GET", "/").Body
 		assert.Contains(t, page, "Does not answer")
 		assert.Contains(t, page, "panicked: boom")
 	})
@@ -298,7 +300,7 @@ func TestPageIsBounded(t *testing.T) {
 		s.Segments = append(s.Segments, barrier.SegmentStatus{Name: fmt.Sprintf("%016x-%08x.wal", i, i), State: "closed", HeldBy: []string{"x"}})
 	}
 	r := get(t, handlerOf(Log{ID: "otlp_wal", Status: s}), "GET", "/")
-	page := body(t, r)
+	page := r.Body
 	assert.Less(t, len(page), 1<<20)
 	assert.Contains(t, page, "more segments")
 	assert.Contains(t, page, fmt.Sprintf("%d more are in the", 100_008-mostRows))
@@ -311,7 +313,7 @@ func TestJSON(t *testing.T) {
 		Maintenance: Maintenance{Housekeeping: Pass{Interval: 10 * time.Second, Runs: 3, Progress: barrier.Progress{Planned: 2, Removed: 1, Remaining: 1}}},
 		History:     []Sample{{At: now.Add(-time.Minute), Unreclaimed: 7, Refusing: true}},
 	}
-	raw := body(t, get(t, handlerOf(log, Log{ID: "another", Error: "broken"}), "GET", "/api/v1/status"))
+	raw := get(t, handlerOf(log, Log{ID: "another", Error: "broken"}), "GET", "/api/v1/status").Body
 
 	var doc map[string]any
 	require.NoError(t, json.Unmarshal([]byte(raw), &doc))
@@ -386,7 +388,7 @@ func TestHangingLog(t *testing.T) {
 			begin := time.Now()
 			r := get(t, h, "GET", "/")
 			assert.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
-			assert.Contains(t, body(t, r), "a log does not answer")
+			assert.Contains(t, r.Body, "a log does not answer")
 			assert.Equal(t, answerWithin, time.Since(begin))
 		}
 		assert.EqualValues(t, 1, looks.Load())
