@@ -97,16 +97,29 @@ func TestB16_NeitherAFailedSyncNorANoOpPassLeavesTheLatch(t *testing.T) {
 	assert.Equal(t, []string{"wal.backpressure.entered bytes 1"}, r.events())
 }
 
+func TestB16_CauseFollowsTheLatestRefusal(t *testing.T) {
+	r := newRig(t, func(c *journal.Config) { c.MaxSegments, c.Limit = 1, 120*unit })
+	r.mustPut(logsLane, 40*unit)
+	r.mustPut(logsLane, 40*unit)
+	_, err := r.put(logsLane, 30*unit) // the limit has room for it, the segment has not
+	require.Equal(t, refusal.BackpressureSegments, refusalOf(t, err).Reason)
+	assert.Equal(t, "segments", r.c.Latch().Cause)
+	_, err = r.put(logsLane, 45*unit)
+	require.Equal(t, refusal.BackpressureBytes, refusalOf(t, err).Reason)
+	assert.Equal(t, "bytes", r.c.Latch().Cause)
+}
+
 func TestC18_RefusedWithTheWaitToTheNextAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.mustPut(logsLane, 40*unit)
+		r.mustPut(logsLane, 22*unit) // what follows does not fit
 		remove := r.fs.Inject(crashfs.Fault{Op: crashfs.OpSyncDir, Err: syscall.EIO})
-		_, err := r.put(logsLane, 40*unit) // makes the attempt
+		_, err := r.put(logsLane, 3*unit) // makes the attempt
 		assert.Equal(t, refusal.RotationRetrying, refusalOf(t, err).Reason)
 		calls := r.fs.Calls(crashfs.OpSyncDir)
 		for range 10_000 {
-			_, err = r.put(logsLane, 40*unit)
+			_, err = r.put(logsLane, 3*unit)
 			e := refusalOf(t, err)
 			require.Equal(t, refusal.RotationRetrying, e.Reason)
 			s, ok := e.RetryAfterSeconds()
@@ -117,7 +130,7 @@ func TestC18_RefusedWithTheWaitToTheNextAttempt(t *testing.T) {
 		assert.False(t, r.c.Latch().Refusing)
 		remove()
 		time.Sleep(time.Second)
-		r.mustPut(logsLane, 40*unit)
+		r.mustPut(logsLane, 3*unit)
 	})
 }
 
