@@ -172,7 +172,7 @@ func (w *world) damage() error {
 	if err := w.fs.WriteFile(hit.file, data); err != nil {
 		return err
 	}
-	w.o.damaged[hit.id] = true
+	w.o.damaged[hit.id] = slices.Clone(data[hit.off : hit.off+int64(hit.len)])
 	return w.reopen()
 }
 
@@ -192,7 +192,7 @@ func (w *world) onDisk() ([]place, error) {
 	}
 	var found []place
 	for id, s := range w.o.sent {
-		if s.fate != acked || w.o.damaged[id] {
+		if s.fate != acked || w.o.damaged[id] != nil {
 			continue
 		}
 		i, _ := slices.BinarySearch(names, fmt.Sprintf("%016x-z", s.pos))
@@ -220,7 +220,7 @@ func (w *world) onDisk() ([]place, error) {
 type matrix struct {
 	steps    int
 	flavours []flavour
-	mutate   func(*world) // applied to every world before it is opened
+	mutate   func(*world) // applied to every world there is
 	cuts     atomic.Int64
 }
 
@@ -279,9 +279,6 @@ func (m *matrix) run(seed uint64, cut int, trace bool) (calls int, fail *failure
 
 	// What is left opens, holds what was promised, and takes more.
 	first := w.fork(left.Clone(), seed)
-	if m.mutate != nil {
-		m.mutate(first)
-	}
 	if trace {
 		first.fs.StartTrace()
 	}
@@ -289,7 +286,7 @@ func (m *matrix) run(seed uint64, cut int, trace bool) (calls int, fail *failure
 		return calls, broken(first, -1, err)
 	}
 	recovery := first.fs.Calls(crashfs.Any)
-	if err := m.goOn(first, rng); err != nil {
+	if err := m.goOn(first, rng, trace); err != nil {
 		return calls, broken(first, -1, err)
 	}
 
@@ -297,9 +294,6 @@ func (m *matrix) run(seed uint64, cut int, trace bool) (calls int, fail *failure
 	for range 2 {
 		second := rng.IntN(recovery)
 		again := w.fork(left.Clone(), seed)
-		if m.mutate != nil {
-			m.mutate(again)
-		}
 		if trace {
 			again.fs.StartTrace()
 		}
@@ -311,7 +305,7 @@ func (m *matrix) run(seed uint64, cut int, trace bool) (calls int, fail *failure
 			return calls, broken(again, second, err)
 		}
 		m.cuts.Add(1)
-		if err := m.goOn(again, rng); err != nil {
+		if err := m.goOn(again, rng, trace); err != nil {
 			return calls, broken(again, second, err)
 		}
 	}
@@ -320,7 +314,7 @@ func (m *matrix) run(seed uint64, cut int, trace bool) (calls int, fail *failure
 
 // goOn appends, stops the world in one of two ways, opens what is left, and
 // does the same once more: what recovery called proven must survive that.
-func (m *matrix) goOn(w *world, rng *rand.Rand) error {
+func (m *matrix) goOn(w *world, rng *rand.Rand, trace bool) error {
 	for range 2 {
 		if w.j != nil && !w.over() {
 			if err := w.append(1 + rng.IntN(4)); err != nil {
@@ -336,8 +330,8 @@ func (m *matrix) goOn(w *world, rng *rand.Rand) error {
 		}
 		w.close()
 		w.fs, w.cut = left, -1
-		if m.mutate != nil {
-			m.mutate(w)
+		if trace {
+			w.fs.StartTrace()
 		}
 		if err := w.open(); err != nil {
 			return fmt.Errorf("opened again: %w", err)
@@ -408,5 +402,131 @@ func TestC07_PowerCutAtEveryCall(t *testing.T) {
 	t.Logf("%d power cuts, seeds from %d", m.cuts.Load(), first)
 	if fail != nil {
 		t.Fatal(fail)
+	}
+}
+
+// TestC07_MutationsAreCaught takes one thing at a time from the log that
+// makes it durable, and expects the matrix to notice: a harness that cannot
+// fail proves nothing.
+func TestC07_MutationsAreCaught(t *testing.T) {
+	const segment, prepared = "????????????????-????????.wal", preparedName
+	lie := func(op crashfs.Op, match string) crashfs.Fault { return crashfs.Fault{Op: op, Match: match, Lie: true} }
+	everywhere := func(f ...crashfs.Fault) func(*world) { return func(w *world) { w.mutate = f } }
+	opening := func(f ...crashfs.Fault) func(*world) { return func(w *world) { w.forOpen = f } }
+	for _, tc := range []struct {
+		name     string
+		mutate   func(*world)
+		flavours []string
+	}{
+		{"fdatasync of a group", everywhere(lie(crashfs.OpDatasync, segment)), []string{"plain"}},
+		{"fdatasync of a segment's header", everywhere(lie(crashfs.OpDatasync, prepared)), []string{"plain"}},
+		{"fsync of the directory", everywhere(lie(crashfs.OpSyncDir, path.Base(logDir))), []string{"plain"}},
+		{"fdatasync of STATE", everywhere(lie(crashfs.OpDatasync, stateName)), []string{"plain"}},
+		{"fdatasync of a new STATE", everywhere(lie(crashfs.OpDatasync, stateNewName)), []string{"plain"}},
+		{"fdatasync of a copy in quarantine", everywhere(lie(crashfs.OpDatasync, "*"+suffixDamaged)), []string{"damage"}},
+		{"fsync of the quarantine directory", everywhere(lie(crashfs.OpSyncDir, quarantineName)), []string{"damage"}},
+		{"fdatasync of the rewritten tail", opening(lie(crashfs.OpDatasync, segment)), []string{"kill -9", "faults"}},
+		{"fsync of the directory at open", opening(lie(crashfs.OpSyncDir, path.Base(logDir))), []string{"kill -9", "faults"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			m := &matrix{steps: 25, mutate: tc.mutate}
+			for _, f := range flavours {
+				if slices.Contains(tc.flavours, f.name) {
+					m.flavours = append(m.flavours, f)
+				}
+			}
+			fail := m.all(1, envInt(t, "CRASH_N", 10_000))
+			if fail == nil {
+				t.Fatalf("%d power cuts and nobody noticed", m.cuts.Load())
+			}
+			t.Logf("noticed after %d power cuts: %v", m.cuts.Load(), fail.err)
+		})
+	}
+}
+
+// A commit of STATE whose fdatasync failed may be what the page cache shows
+// and the medium does not have. After a restart it must not be taken for the
+// last commit known durable: the next commit would overwrite the one that is.
+func TestC07_FailedCommitThenRestartThenTornCommit(t *testing.T) {
+	w := newWorld(21)
+	w.fs.TearSectors(true)
+	if err := w.open(); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		w.mustAppend(t, 10)
+		if err := w.rotateNow(); err != nil {
+			t.Fatal(err)
+		}
+		w.drain(t)
+	}
+	w.mustAppend(t, 10)
+	w.faulty = true
+	w.fs.Inject(crashfs.Fault{Op: crashfs.OpDatasync, Match: stateName, Err: syscall.EIO})
+	half := map[Lane]Position{}
+	for _, l := range testLanes {
+		half[l] = w.j.Durable()
+	}
+	if err := w.stamp(half); err != nil {
+		t.Fatal(err)
+	}
+	next := w.fs.Kill()
+	w.close()
+	w.fs = next
+
+	probe := w.fork(w.fs.Clone(), 0)
+	if err := probe.open(); err != nil {
+		t.Fatal(err)
+	}
+	calls := probe.fs.Calls(crashfs.Any)
+	probe.close()
+	for cut := range calls {
+		for seed := range uint64(10) {
+			again := w.fork(w.fs.Clone(), seed)
+			again.cutAt(cut)
+			var open *openError
+			if err := again.open(); err != nil && !errors.As(err, &open) {
+				t.Fatal(err)
+			}
+			left := again.fs.Crash(again.rng)
+			again.close()
+			again.fs, again.cut = left, -1
+			if err := again.open(); err != nil {
+				t.Fatalf("seed %d, cut at call %d of the recovery: %v", seed, cut, err)
+			}
+			again.close()
+		}
+	}
+}
+
+// A directory fsync that failed leaves the entry of the segment just installed
+// clean and not durable: after a restart that found it in the page cache,
+// nothing may be acknowledged in it before the entry is made anew.
+func TestC07_FailedDirectoryFsyncThenRestart(t *testing.T) {
+	for _, kill := range []bool{true, false} {
+		w := newWorld(22)
+		if err := w.open(); err != nil {
+			t.Fatal(err)
+		}
+		w.mustAppend(t, 3)
+		w.faulty = true
+		w.fs.Inject(crashfs.Fault{Op: crashfs.OpSyncDir, Err: syscall.EIO})
+		if err := w.rotateNow(); err == nil {
+			t.Fatal("rotated without a directory fsync")
+		}
+		if kill {
+			next := w.fs.Kill()
+			w.close()
+			w.fs = next
+		}
+		w.close()
+		w.fs.ClearFaults()
+		if err := w.open(); err != nil {
+			t.Fatal(err)
+		}
+		w.mustAppend(t, 3)
+		w.powerCut(t)
+		w.close()
 	}
 }

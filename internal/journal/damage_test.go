@@ -153,7 +153,7 @@ var frameDamage = []struct {
 	{"metadata length", func(b []byte, off int64, _ place) { b[off+34] ^= 1 }},
 	{"zero bytes", func(b []byte, off int64, _ place) { b[off+36] ^= 1 }},
 	{"metadata", func(b []byte, off int64, _ place) { b[off+40] ^= 1 }},
-	{"first payload byte", func(b []byte, off int64, _ place) { b[off+60] ^= 1 }},
+	{"first payload byte", func(b []byte, off int64, _ place) { b[off+40+int64(le.Uint16(b[off+34:]))] ^= 1 }},
 	{"last payload byte", func(b []byte, off int64, p place) { b[off+int64(p.len)-1] ^= 0x80 }},
 	{"a zeroed header", func(b []byte, off int64, _ place) { clear(b[off : off+40]) }},
 	{"all zeros", func(b []byte, off int64, p place) { clear(b[off : off+int64(p.len)]) }},
@@ -222,7 +222,7 @@ func (s *site) damagedAt(t *testing.T, hit place) {
 	assert.Equal(t, before, after, "fail must change nothing")
 
 	q := s.again(CorruptionQuarantine)
-	q.o.damaged[hit.id] = true
+	q.o.damaged[hit.id] = []byte{}
 	require.NoError(t, q.open())
 	assert.EqualValues(t, hit.len, q.rec.QuarantinedBytes)
 	if !q.rec.QuarantinedUnknown {
@@ -268,7 +268,7 @@ func TestC09_SeveralDamagedFrames(t *testing.T) {
 	for _, i := range []int{1, 2, 6, 8, 10} {
 		hit := s.frames[i]
 		s.flip(t, hit.file, hit.off+50)
-		s.o.damaged[hit.id] = true
+		s.o.damaged[hit.id] = []byte{}
 		lost += hit.len
 	}
 	s.spoilSummary(t, s.names[0])
@@ -294,7 +294,7 @@ func TestC09_QuarantineFull(t *testing.T) {
 	assert.Equal(t, before, after)
 
 	s.cfg.QuarantineMaxBytes = 1 << 20
-	s.o.damaged[hit.id] = true
+	s.o.damaged[hit.id] = []byte{}
 	require.NoError(t, s.open())
 	s.close()
 }
@@ -471,7 +471,7 @@ func TestC10_ShortenedSegment(t *testing.T) {
 					q := clean.again(CorruptionQuarantine)
 					q.edit(t, name, func(b []byte) []byte { return b[:cut] })
 					for _, f := range clean.frames[4*i+k : 4*i+4] {
-						q.o.damaged[f.id] = true
+						q.o.damaged[f.id] = []byte{}
 					}
 					require.NoError(t, q.open())
 					q.mustAppend(t, 1)
@@ -498,7 +498,7 @@ func TestC10_ZeroByteSegment(t *testing.T) {
 			q := clean.again(CorruptionQuarantine)
 			q.edit(t, name, func([]byte) []byte { return []byte{} })
 			for _, f := range clean.frames[4*i : 4*i+4] {
-				q.o.damaged[f.id] = true
+				q.o.damaged[f.id] = []byte{}
 			}
 			require.NoError(t, q.open())
 			q.mustAppend(t, 1)
@@ -654,7 +654,7 @@ func TestC23_DamageMetByTheReader(t *testing.T) {
 			damage(q)
 			before, err := q.fs.ReadFile(hit.file)
 			require.NoError(t, err)
-			q.o.damaged[hit.id] = true
+			q.o.damaged[hit.id] = []byte{}
 			j, _, err = Open(q.fs, q.cfg)
 			require.NoError(t, err)
 			q.j = j

@@ -375,7 +375,11 @@ func TestC22_LowerLimits(t *testing.T) {
 			require.NoError(t, w.open()) // compares everything
 			assert.EqualValues(t, sent, w.rec.Frames)
 			held, reserved := w.seats()
-			assert.Equal(t, 3, held, "tenants with frames keep their seats")
+			tenants := map[string]bool{}
+			for _, s := range w.o.sent {
+				tenants[s.lane.Tenant] = true
+			}
+			assert.Len(t, tenants, held, "tenants with frames keep their seats")
 			assert.Zero(t, reserved)
 			w.killed(t)
 			w.drain(t)

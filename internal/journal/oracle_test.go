@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"path"
@@ -48,15 +49,17 @@ type oracle struct {
 	// was ever asked for, reclaimed what was stamped when a pass last began.
 	stamped, tried, reclaimed map[Lane]Position
 
-	end      Position // proven: the log reaches at least as far
-	damaged  map[uint64]bool
-	segments int // most ever seen at once
+	end Position // proven: the log reaches at least as far
+
+	// damaged frames, by id, with the bytes they became. A copy of those must
+	// be found for as long as they are not where they were.
+	damaged map[uint64][]byte
 }
 
 func newOracle() *oracle {
 	return &oracle{
 		sent: map[uint64]sent{}, stamped: map[Lane]Position{}, tried: map[Lane]Position{}, reclaimed: map[Lane]Position{},
-		damaged: map[uint64]bool{},
+		damaged: map[uint64][]byte{},
 	}
 }
 
@@ -81,11 +84,24 @@ type world struct {
 	cut    int  // calls after which the power is cut; -1 = never
 	before int  // calls made before the last kill -9
 	faulty bool // calls were made to fail
+
+	// mutate takes something from the log that it needs; forOpen the same, but
+	// only while it is being opened.
+	mutate, forOpen []crashfs.Fault
 }
 
 const logDir = "/wal"
 
-var testLanes = []Lane{{"", KindLogs}, {"a", KindTraces}, {"a", KindMetrics}, {"b", KindLogs}, {"b", KindProfiles}}
+// testLanes are of four tenants. The long names make a commit of STATE more
+// than one sector, which can tear.
+var (
+	longA     = strings.Repeat("a", maxTenant)
+	longB     = strings.Repeat("b", maxTenant)
+	longC     = strings.Repeat("c", maxTenant)
+	testLanes = []Lane{
+		{"", KindLogs}, {longA, KindTraces}, {longA, KindMetrics}, {longB, KindLogs}, {longB, KindProfiles}, {longC, KindLogs},
+	}
+)
 
 // newWorld is a log that is not open yet, with segments of a few frames.
 func newWorld(seed uint64) *world {
@@ -109,9 +125,9 @@ func newWorld(seed uint64) *world {
 }
 
 // fork is the same world on another file system.
-func (w *world) fork(fs *crashfs.FS, seed uint64) *world {
+func (w *world) fork(left *crashfs.FS, seed uint64) *world {
 	c := *w
-	c.fs, c.o, c.rng, c.j = fs, w.o.clone(), rand.New(rand.NewPCG(seed, 1)), nil
+	c.fs, c.o, c.rng, c.j = left, w.o.clone(), rand.New(rand.NewPCG(seed, 1)), nil
 	c.now = &atomic.Int64{}
 	c.now.Store(w.now.Load())
 	c.cut, c.before = -1, 0
@@ -125,7 +141,10 @@ func (w *world) clock() time.Time { return time.Unix(0, w.now.Load()) }
 func (w *world) open() error {
 	cfg := w.cfg
 	cfg.Now = w.clock
+	w.fs.Inject(w.mutate...)
+	restore := w.fs.Inject(w.forOpen...)
 	j, rec, err := Open(w.fs, cfg)
+	restore()
 	if err != nil {
 		return &openError{err}
 	}
@@ -371,7 +390,7 @@ func (w *world) check() error {
 		return fmt.Errorf("durable position %d after recovery: %d was proven before, frames reach %d", d, w.o.end, end)
 	}
 	for id, s := range w.o.sent {
-		if s.fate == acked && !present[id] && s.pos >= w.o.reclaimed[s.lane] && !w.o.damaged[id] {
+		if s.fate == acked && !present[id] && s.pos >= w.o.reclaimed[s.lane] && w.o.damaged[id] == nil {
 			return fmt.Errorf("acknowledged frame %d of %v at %d (%d bytes) is lost; horizon stamped %d, durable position %d",
 				id, s.lane, s.pos, s.len, w.o.stamped[s.lane], w.j.Durable())
 		}
@@ -406,7 +425,37 @@ func (w *world) check() error {
 		w.o.sent[id] = s
 	}
 	w.o.end = max(w.o.end, w.j.Durable())
+	if err := w.keptAside(); err != nil {
+		return err
+	}
 	return w.figures()
+}
+
+// keptAside looks for the bytes of every damaged frame: in quarantine, or
+// where they were.
+func (w *world) keptAside() error {
+	if len(w.o.damaged) == 0 {
+		return nil
+	}
+	var kept [][]byte
+	for _, dir := range []string{path.Join(logDir, quarantineName), logDir} {
+		names, err := w.fs.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, name := range names {
+			if data, err := w.fs.ReadFile(path.Join(dir, name)); err == nil {
+				kept = append(kept, data)
+			}
+		}
+	}
+	for id, b := range w.o.damaged {
+		if !slices.ContainsFunc(kept, func(data []byte) bool { return bytes.Contains(data, b) }) &&
+			w.o.sent[id].pos >= w.o.reclaimed[w.o.sent[id].lane] {
+			return fmt.Errorf("the damaged bytes of frame %d, which were at %d, are neither there nor in quarantine", id, w.o.sent[id].pos)
+		}
+	}
+	return nil
 }
 
 // met says whether readers met damage: in a segment whose summary was believed.
@@ -436,7 +485,7 @@ func (w *world) known(f *ReadFrame) (uint64, error) {
 		return 0, fmt.Errorf("frame %d at %d: %w", id, f.Position, err)
 	case s.fate == refused:
 		return 0, fmt.Errorf("frame %d at %d was refused", id, f.Position)
-	case w.o.damaged[id]:
+	case w.o.damaged[id] != nil:
 		return 0, fmt.Errorf("frame %d at %d was damaged", id, f.Position)
 	case s.fate == acked && s.pos != f.Position:
 		return 0, fmt.Errorf("frame %d was acknowledged at %d and is at %d", id, s.pos, f.Position)
@@ -458,7 +507,6 @@ func (w *world) figures() error {
 	w.j.Lock()
 	f := w.j.Figures()
 	w.j.Unlock()
-	w.o.segments = max(w.o.segments, len(segments))
 	s := w.j.Stats()
 	if s.Unreclaimed != f.Unreclaimed || s.ClosedRetained != f.ClosedRetained || s.Sealed != f.Sealed {
 		return fmt.Errorf("stats say %+v, the ledger %+v", s, f)
@@ -483,14 +531,14 @@ var segmentName = regexp.MustCompile(`^[0-9a-f]{16}-[0-9a-f]{8}\.wal$`)
 
 // scanLog walks the files by nothing but the format's lengths and positions:
 // the names of the segments in order and the bytes of their frames and gaps.
-func scanLog(fs *crashfs.FS) (segments []string, total uint64, err error) {
-	infos, err := fs.Clone().List(logDir)
+func scanLog(mem *crashfs.FS) (segments []string, total uint64, err error) {
+	names, err := mem.ReadDir(logDir)
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, info := range infos {
-		if segmentName.MatchString(info.Name) {
-			segments = append(segments, info.Name)
+	for _, name := range names {
+		if segmentName.MatchString(name) {
+			segments = append(segments, name)
 		}
 	}
 	for i, name := range segments {
@@ -506,7 +554,7 @@ func scanLog(fs *crashfs.FS) (segments []string, total uint64, err error) {
 			}
 			limit = next
 		}
-		data, err := fs.ReadFile(path.Join(logDir, name))
+		data, err := mem.ReadFile(path.Join(logDir, name))
 		if err != nil {
 			return nil, 0, err
 		}

@@ -246,6 +246,7 @@ type stateFile struct {
 	geometry
 	generation uint64 // the highest ever written
 	holder     int    // the slot of the last commit known durable
+	unproved   []byte // what holder was read with at open: it may be in the page cache only
 	last       []byte // that commit's content behind the generation; nil = write in any case
 }
 
@@ -293,7 +294,7 @@ func (s *stateFile) read() (log LogID, r stateRecord, err error) {
 			continue
 		}
 		if !found || generation > s.generation {
-			found, r, s.generation, s.holder = true, one, generation, slot
+			found, r, s.generation, s.holder, s.unproved = true, one, generation, slot, b
 		}
 	}
 	if !found {
@@ -341,11 +342,9 @@ func (s *stateFile) commit(r *stateRecord) error {
 	}
 	s.generation++
 	slot := 1 - s.holder
-	block := make([]byte, (len(b)+blockSize-1)/blockSize*blockSize)
-	copy(block, b)
-	_, err := s.file.Pwritev([][]byte{block}, s.offset(slot))
+	err := s.prove()
 	if err == nil {
-		err = s.file.Datasync()
+		err = s.put(slot, b)
 	}
 	if err != nil {
 		err = errors.Join(err, s.file.Close())
@@ -354,6 +353,31 @@ func (s *stateFile) commit(r *stateRecord) error {
 	}
 	s.holder, s.last = slot, b[16:]
 	return nil
+}
+
+// prove makes the commit that was found at open durable, if it is not so
+// already, before the other one is written over: an earlier life may have left
+// it in the page cache with a failed fdatasync or none. The same bytes go to
+// the same blocks.
+func (s *stateFile) prove() error {
+	if s.unproved == nil {
+		return nil
+	}
+	err := s.put(s.holder, s.unproved)
+	if err == nil {
+		s.unproved = nil
+	}
+	return err
+}
+
+// put writes a slot's content, in whole blocks, and syncs it.
+func (s *stateFile) put(slot int, b []byte) error {
+	block := make([]byte, (len(b)+blockSize-1)/blockSize*blockSize)
+	copy(block, b)
+	if _, err := s.file.Pwritev([][]byte{block}, s.offset(slot)); err != nil {
+		return err
+	}
+	return s.file.Datasync()
 }
 
 func (s *stateFile) close() error {

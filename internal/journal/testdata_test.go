@@ -83,7 +83,7 @@ func buildV1(t *testing.T) *crashfs.FS {
 	s.flip(t, hit.file, hit.off+60)
 	s.spoilSummary(t, s.frames[0].file)
 	w.cfg.OnCorruption = CorruptionQuarantine
-	w.o.damaged[hit.id] = true
+	w.o.damaged[hit.id] = []byte{}
 	require.NoError(t, w.open())
 	w.close()
 	return w.fs

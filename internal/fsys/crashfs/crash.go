@@ -230,6 +230,18 @@ func (f *FS) ReadFile(name string) ([]byte, error) {
 	return data, nil
 }
 
+// ReadDir returns the names in a directory in order, as the page cache has
+// them. It counts as no call, as ReadFile.
+func (f *FS) ReadDir(dir string) ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n, err := f.directory(dir)
+	if err != nil {
+		return nil, &fs.PathError{Op: "list", Path: dir, Err: err}
+	}
+	return slices.Sorted(maps.Keys(n.dir.live)), nil
+}
+
 // WriteFile makes a file hold data, durably and under a durable name, as if it
 // always had. It counts as no call and no fault hits it.
 func (f *FS) WriteFile(name string, data []byte) error {
