@@ -89,3 +89,17 @@ type Lock interface {
 	File() File
 	Unlock() error
 }
+
+// LinkThenUnlink is RenameNoReplace for a file system that has none, in two
+// steps. When the second fails the first is taken back, so that an error means
+// "not renamed"; only when that fails too, or the machine stops in between,
+// both names stay.
+func LinkThenUnlink(f FS, oldName, newName string) error {
+	if err := f.Link(oldName, newName); err != nil {
+		return err
+	}
+	if err := f.Unlink(oldName); err != nil {
+		return errors.Join(err, f.Unlink(newName))
+	}
+	return nil
+}

@@ -97,22 +97,9 @@ func (o osFS) RenameNoReplace(oldName, newName string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOTSUP):
-		return linkThenUnlink(oldName, newName, o.Link, o.Unlink)
+		return LinkThenUnlink(o, oldName, newName)
 	}
 	return &os.LinkError{Op: "renamenoreplace", Old: oldName, New: newName, Err: err}
-}
-
-// linkThenUnlink is a rename that cannot replace, in two steps. When the
-// second fails the first is taken back, so that an error means "not renamed";
-// only when that fails too, or the machine stops in between, both names stay.
-func linkThenUnlink(oldName, newName string, link func(oldName, newName string) error, unlink func(string) error) error {
-	if err := link(oldName, newName); err != nil {
-		return err
-	}
-	if err := unlink(oldName); err != nil {
-		return errors.Join(err, unlink(newName))
-	}
-	return nil
 }
 
 func (osFS) Link(oldName, newName string) error { return os.Link(oldName, newName) }

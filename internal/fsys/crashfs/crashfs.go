@@ -61,6 +61,7 @@ type FS struct {
 	used    int64  // blocks
 	stamp   uint64 // the order of changes to inodes
 	tear    bool
+	twoStep bool
 
 	dead   bool
 	calls  int // made so far, counted before they are refused
@@ -260,7 +261,21 @@ func (f *FS) Rename(oldName, newName string) error {
 
 // RenameNoReplace implements [fsys.FS].
 func (f *FS) RenameNoReplace(oldName, newName string) error {
+	f.mu.Lock()
+	twoStep := f.twoStep
+	f.mu.Unlock()
+	if twoStep {
+		return fsys.LinkThenUnlink(f, oldName, newName)
+	}
 	return f.rename(OpRenameNoReplace, oldName, newName)
+}
+
+// RenameInTwoSteps makes RenameNoReplace a link and an unlink, as on a file
+// system that knows no better. It outlasts crashes.
+func (f *FS) RenameInTwoSteps(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.twoStep = on
 }
 
 // rename keeps to files within one directory: the log needs no other.

@@ -254,6 +254,10 @@ func TestCrashOfNames(t *testing.T) {
 			require.NoError(t, f.Link("/a", "/b"))
 			require.NoError(t, f.Unlink("/a"))
 		}, []string{"", "a", "a b", "b"}},
+		{"renamed in two steps", func(t *testing.T, f *FS) {
+			f.RenameInTwoSteps(true)
+			require.NoError(t, f.RenameNoReplace("/a", "/b"))
+		}, []string{"", "a", "a b", "b"}},
 		{"unlinked", func(t *testing.T, f *FS) { require.NoError(t, f.Unlink("/a")) }, []string{"", "a"}},
 		{"unlinked and synced", func(t *testing.T, f *FS) {
 			require.NoError(t, f.Unlink("/a"))
