@@ -217,7 +217,17 @@ func (j *Journal) setAside(f fsys.File, id segmentID, from, to int64, suffix str
 	if err = errors.Join(err, out.Close()); err != nil {
 		return err
 	}
-	return j.syncDir(dir)
+	return j.syncNew(dir, name)
+}
+
+// syncNew makes the entry of a new file durable. When that fails the file goes
+// again: a later fsync would prove nothing about an entry this one left clean.
+func (j *Journal) syncNew(dir, name string) error {
+	err := j.syncDir(dir)
+	if err != nil {
+		err = errors.Join(err, j.fs.Unlink(filepath.Join(dir, name)))
+	}
+	return err
 }
 
 func (j *Journal) makeQuarantineRoom(dir, name string, need uint64) error {

@@ -110,7 +110,7 @@ func (j *Journal) placeLetter(dir, name string, letter [][]byte) error {
 	if err != nil {
 		return err
 	}
-	return j.syncDir(dir)
+	return j.syncNew(dir, name)
 }
 
 // sameLetter says whether a letter holds this very frame.

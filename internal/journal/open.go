@@ -72,7 +72,7 @@ type recovery struct {
 	gone     []ordinalRange
 	partial  bool // next.wal.partial exists
 	scan     scanner
-	grow     bool // STATE is to be built anew, larger
+	unproven bool // the directory's fsync failed when STATE got its name
 }
 
 // segmentFile is one segment found in the directory.
@@ -97,6 +97,11 @@ func (r *recovery) run() error {
 		r.state, r.log, r.rec = state, log, rec
 		r.upkeep.state = state
 		if len(r.files) == 0 && rec.nextOrdinal == 0 {
+			// An interrupted creation goes on. The directory's fsync may have
+			// failed then: the entry of STATE is made anew.
+			if err := r.installState(r.want(), &stateRecord{}, state.generation+1, r.fs.Rename); err != nil {
+				return fmt.Errorf("create %s: %w", stateName, err)
+			}
 			return r.create()
 		}
 	case errors.Is(err, fs.ErrNotExist) && len(r.files) == 0:
@@ -188,6 +193,7 @@ func (r *recovery) list() error {
 		return err
 	}
 	var others []string
+	var state fsys.Info
 	for _, e := range entries {
 		id, segment := parseSegmentName(e.Name)
 		dir := e.Name == deadLetterName || e.Name == quarantineName
@@ -202,7 +208,14 @@ func (r *recovery) list() error {
 		if segment { // List sorts by name, which is the log's order
 			r.files = append(r.files, segmentFile{id: id, info: e})
 		}
-		r.partial = r.partial || e.Name == preparedName
+		switch e.Name {
+		case preparedName:
+			r.partial = true
+		case stateName:
+			state = e
+		case stateNewName:
+			r.unproven = e.Dev == state.Dev && e.Ino == state.Ino
+		}
 	}
 	if len(others) > 0 {
 		r.warn(fmt.Sprintf("Files in %s that are not the log's are left alone: %s", r.cfg.Directory, strings.Join(others[:min(len(others), 10)], ", ")), nil)
@@ -254,7 +267,9 @@ func (r *recovery) installState(g geometry, rec *stateRecord, generation uint64,
 		return errors.Join(err, file.Close(), r.fs.Unlink(temp))
 	}
 	if err := r.syncDir(r.cfg.Directory); err != nil {
-		return errors.Join(err, file.Close())
+		// A later fsync proves nothing about this entry: the second name tells
+		// the next open to make it anew.
+		return errors.Join(err, file.Close(), r.fs.Link(name, temp))
 	}
 	if err := r.state.close(); err != nil {
 		return errors.Join(err, file.Close())
@@ -339,18 +354,28 @@ func (r *recovery) fitState() error {
 	if n := uint32(len(r.ledger.tenants)); n > want.tenants {
 		want = geometryFor(int(want.ranges), int(n))
 	}
-	if r.state.holds(want) {
+	if r.state.holds(want) && !r.unproven {
 		return nil
 	}
 	want = geometryFor(int(max(want.ranges, r.state.ranges)), int(max(want.tenants, r.state.tenants)))
 	rec := r.rec
 	err := r.installState(want, &rec, r.state.generation+1, r.fs.Rename)
-	if err != nil && (isFull(err) || isUnwritable(err)) {
+	if err != nil && (isFull(err) || isUnwritable(err)) && !r.unproven {
 		r.warn(fmt.Sprintf("STATE cannot be made larger for max_segments %d and max_tenants %d: at most %d and %d are in effect",
 			r.cfg.MaxSegments, r.cfg.MaxTenants, max(int(r.state.ranges)-spareRanges, 1), r.state.tenants), err)
 		return nil
 	}
 	return err
+}
+
+// proveNewest makes sure of the newest segment's directory entry. Frames in it
+// prove it: none was written before the directory's fsync succeeded. An empty
+// segment's entry may be one that a failed fsync left clean, and is made anew.
+func (r *recovery) proveNewest() error {
+	if r.ledger.current().bytes() > 0 || r.queue.owed {
+		return nil
+	}
+	return r.renewInstalled()
 }
 
 // preparePartial deals with a next.wal.partial that an earlier life left: if

@@ -50,6 +50,9 @@ func (j *Journal) Prepare(limit int) *Plan {
 	l := &j.ledger
 	l.unattempted = 0
 	p := &Plan{j: j}
+	if j.queue.undischarged {
+		return p // should the current segment's entry be lost, the one before it is the newest
+	}
 	retries := limit
 	if len(l.eligible) > 0 {
 		retries = max(limit/2, 1)

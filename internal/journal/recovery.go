@@ -37,6 +37,9 @@ func (r *recovery) recover() error {
 	if err := r.preparePartial(); err != nil {
 		return fmt.Errorf("clear %s: %w", preparedName, err)
 	}
+	if err := r.proveNewest(); err != nil {
+		return err
+	}
 	r.nextOrdinal = max(r.rec.nextOrdinal, r.files[last].id.ordinal+1)
 	return r.finish()
 }
@@ -76,6 +79,11 @@ func (r *recovery) chain() error {
 	}
 	gone = mergeRanges(gone)
 
+	if len(r.files) == 0 && r.partial {
+		if err := r.takeUp(gone); err != nil {
+			return err
+		}
+	}
 	cursor := r.rec.lowWater
 	for i := range r.files {
 		f := &r.files[i]
@@ -111,6 +119,42 @@ func (r *recovery) chain() error {
 	case r.files[len(r.files)-1].planned:
 		return r.lost("the newest segment %s was being reclaimed, so a newer one was there", r.files[len(r.files)-1].id.name())
 	}
+	return nil
+}
+
+// takeUp finishes the installation of a log's only segment, when the prepared
+// name is all that is left of it: an entry is being renewed through it, and
+// may have been there when everything before it was reclaimed. Its header must
+// be this log's and begin where the chain has to go on.
+func (r *recovery) takeUp(gone []ordinalRange) error {
+	base := r.rec.lowWater
+	for _, g := range gone {
+		if g.base == base {
+			base = g.end
+		}
+	}
+	f, err := r.fs.OpenFile(r.path(preparedName), os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	b := make([]byte, segmentHeaderLen)
+	n, readErr := f.ReadAt(b, 0)
+	info, err := f.Stat()
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if n < len(b) {
+		return readErr
+	}
+	h, err := decodeSegmentHeader(b, 0)
+	if err != nil || h.log != r.log || h.id.base != base || base < r.rec.durable {
+		return nil // an ordinary prepared file: there is no segment, and the chain says so
+	}
+	if err := r.fs.RenameNoReplace(r.path(preparedName), r.path(h.id.name())); err != nil {
+		return fmt.Errorf("take up %s from %s: %w", h.id.name(), preparedName, err)
+	}
+	info.Name = h.id.name()
+	r.files, r.partial = []segmentFile{{id: h.id, info: info}}, false
 	return nil
 }
 

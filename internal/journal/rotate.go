@@ -139,31 +139,86 @@ func (j *Journal) syncInstalled() error {
 	return nil
 }
 
-// dischargeInstall makes good a directory fsync that failed. A later fsync
-// alone proves nothing about an entry that a failed one left clean, so the
-// entry is made anew first: the empty segment goes back under the prepared
-// name, which is free meanwhile, and comes again. Turn.
-func (j *Journal) dischargeInstall() error {
-	return j.attempted(func() error {
-		prepared, name := j.path(preparedName), j.path(j.writer.id.name())
-		err := j.fs.RenameNoReplace(name, prepared)
-		if errors.Is(err, fs.ErrExist) { // both names are this file's: a rename in two steps was cut short
-			err = j.fs.Unlink(prepared)
-			if err == nil {
-				err = j.fs.RenameNoReplace(name, prepared)
-			}
+// dischargeInstall makes good a directory fsync that failed. Turn.
+func (j *Journal) dischargeInstall() error { return j.attempted(j.renewInstalled()) }
+
+// renewInstalled makes the current, empty segment's directory entry anew and
+// durable: a later fsync alone proves nothing about an entry that a failed one
+// left clean. Turn.
+func (j *Journal) renewInstalled() error {
+	if err := j.renewEntry(); err != nil {
+		return fmt.Errorf("renew the directory entry of %s: %w", j.writer.id.name(), err)
+	}
+	return j.syncInstalled()
+}
+
+// renewEntry changes the entry without needing a block: the segment goes back
+// under the prepared name and comes again, or, when a prepared file is there,
+// that takes the segment's name over. Whenever the power fails, one of the two
+// names is there: Open takes a log without segments up again from a prepared
+// file with the right header.
+func (j *Journal) renewEntry() error {
+	w := &j.writer
+	j.collectPrepared(true)
+	prepared, name := j.path(preparedName), j.path(w.id.name())
+	mine, err := w.file.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := j.fs.Lstat(prepared)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case there.Dev != mine.Dev || there.Ino != mine.Ino:
+		err := j.replaceInstalled()
+		if !isFull(err) {
+			return err
 		}
-		if errors.Is(err, fs.ErrNotExist) { // the last attempt got no further than the first step
-			err = nil
+		if err := j.fs.Unlink(prepared); err != nil { // it was not complete
+			return err
 		}
-		if err == nil {
-			err = j.fs.RenameNoReplace(prepared, name)
+	default: // an earlier attempt got half way
+		err := j.fs.RenameNoReplace(prepared, name)
+		if !errors.Is(err, fs.ErrExist) {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("renew the directory entry of %s: %w", j.writer.id.name(), err)
+		if err := j.fs.Unlink(prepared); err != nil {
+			return err
 		}
-		return j.syncInstalled()
-	}())
+	}
+	if err := j.fs.RenameNoReplace(name, prepared); err != nil {
+		return err
+	}
+	return j.fs.RenameNoReplace(prepared, name)
+}
+
+// replaceInstalled gives the current, empty segment's name to the prepared
+// file.
+func (j *Journal) replaceInstalled() error {
+	w := &j.writer
+	if w.prepared == nil {
+		if err := j.prepareNow(); err != nil {
+			return err
+		}
+	}
+	h := segmentHeader{log: j.log, id: w.id, created: w.created}
+	_, err := w.prepared.Pwritev([][]byte{h.encode()}, 0)
+	if err == nil {
+		err = w.prepared.Datasync()
+	}
+	if err == nil {
+		err = j.fs.Rename(j.path(preparedName), j.path(w.id.name()))
+	}
+	if err != nil {
+		j.dropPrepared()
+		return err
+	}
+	_ = w.file.Close() // it holds nothing but the header
+	w.file, w.preallocated, w.failed = w.prepared, w.preparedPreallocated, false
+	w.prepared = nil
+	j.published.prepared.Store(false)
+	return nil
 }
 
 // syncDir is a directory fsync; a file system that cannot do one is warned of
