@@ -105,11 +105,10 @@ func (d *Delivery) beginLap(l *lane, cursor journal.Position) (journal.Position,
 	}
 	d.mu.Lock()
 	defer d.unlock()
-	if l.phase != behind || l.cursor != cursor {
-		d.want(l)
+	if l.phase != behind { // parked meanwhile
 		return 0, false
 	}
-	l.cursor = max(cursor, next)
+	l.cursor = max(l.cursor, next)
 	if l.cursor >= d.main {
 		d.rejoin(l)
 		return 0, false

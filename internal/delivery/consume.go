@@ -142,8 +142,14 @@ func (r *run) frames() ([]journal.ReadFrame, error) {
 // read reads the frames of a group from the log. gone says which are not
 // there.
 func (d *Delivery) read(g *group) (frames []journal.ReadFrame, gone []bool, err error) {
-	rd := d.source.reader(g.start)
-	defer func() { _ = rd.Close() }() // kept open it would keep a reclaimed segment's space
+	rd, _ := d.rereaders.Get().(reader)
+	if rd == nil {
+		rd = d.source.reader(g.start)
+	}
+	defer func() {
+		_ = rd.Close() // an open file would keep a reclaimed segment's space
+		d.rereaders.Put(rd)
+	}()
 	frames = make([]journal.ReadFrame, 0, len(g.refs))
 	gone = make([]bool, len(g.refs))
 	for i := range g.refs {

@@ -74,6 +74,7 @@ type Delivery struct {
 	stop      chan struct{} // closed when delivery stops
 	wake      chan struct{} // for the catch-up reader; holds one
 	readers   sync.WaitGroup
+	rereaders sync.Pool // of closed readers, for their buffers
 	runs      sync.WaitGroup
 	abandoned atomic.Bool // Shutdown has returned: the journal may be closed
 
@@ -82,6 +83,7 @@ type Delivery struct {
 	parked    atomic.Int64
 	heldBytes atomic.Uint64
 	recovered journal.Position // the end of what recovery found
+	skipBytes uint64
 
 	mu sync.Mutex // guards all below, and every lane, group and handles
 
@@ -138,6 +140,7 @@ func newDelivery(s Settings, src source) (*Delivery, error) {
 		wake:       make(chan struct{}, 1),
 		budget:     membudget.New(s.Config.MaxInFlightBytes),
 		recovered:  src.Durable(),
+		skipBytes:  skipBytes,
 		lanes:      map[journal.Lane]*lane{},
 		lap:        lap{id: 1},
 	}

@@ -68,7 +68,7 @@ func (d *Delivery) readMain() {
 		case err == nil:
 			if d.offer(&f) {
 				skipped = 0
-			} else if skipped += f.Len; skipped >= skipBytes {
+			} else if skipped += f.Len; skipped >= d.skipBytes {
 				skipped = 0
 				d.skip(r)
 			}

@@ -42,6 +42,7 @@ type memLog struct {
 	horizon map[journal.Lane]journal.Position
 	gone    map[journal.Position]bool // frames damage took: read as if they were a gap
 	fail    func(p journal.Position) error
+	slow    func() time.Duration // how long a read takes
 
 	reads    int
 	letters  []journal.Position
@@ -103,9 +104,12 @@ func (m *memLog) Lanes() []journal.LaneInfo {
 	return out
 }
 
-func (m *memLog) NextOf(l journal.Lane, from journal.Position) (journal.Position, bool) {
+func (m *memLog) NextOf(l journal.Lane, from journal.Position) (_ journal.Position, ok bool) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer func() {
+		m.mu.Unlock()
+		m.take() // what it says may be old by then
+	}()
 	for _, f := range m.frames[m.index(from):] {
 		if f.Tenant == l.Tenant && f.Kind == l.Kind {
 			return f.Position, true
@@ -152,6 +156,13 @@ func (m *memLog) readCount() int {
 	return m.reads
 }
 
+// take takes as long as a read takes.
+func (m *memLog) take() {
+	if m.slow != nil {
+		time.Sleep(m.slow())
+	}
+}
+
 func (m *memLog) reader(from journal.Position) reader { return &memReader{m: m, at: from} }
 
 type memReader struct {
@@ -161,6 +172,7 @@ type memReader struct {
 
 func (r *memReader) Next() (journal.ReadFrame, error) {
 	m := r.m
+	m.take()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, f := range m.frames[m.index(r.at):] {
@@ -455,4 +467,12 @@ func names(prefix string, n int) []string {
 		out[i] = fmt.Sprintf("%s%d", prefix, i)
 	}
 	return out
+}
+
+func decodeLogs(payload []byte) plog.Logs {
+	r := plogotlp.NewExportRequest()
+	if err := r.UnmarshalProto(payload); err != nil {
+		panic(err)
+	}
+	return r.Logs()
 }

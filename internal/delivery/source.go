@@ -18,7 +18,7 @@ type source interface {
 	reader(from journal.Position) reader
 }
 
-// reader is *journal.Reader.
+// reader is *journal.Reader. It may be used again after Close, from a Seek on.
 type reader interface {
 	Next() (journal.ReadFrame, error)
 	Position() journal.Position

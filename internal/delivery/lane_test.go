@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package delivery
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/consumer/consumererror"
+)
+
+// TestLaneStates walks a lane through its transitions. Every row begins with a
+// fresh lane; groups are of one frame, and two can be under way.
+func TestLaneStates(t *testing.T) {
+	type move struct {
+		event string
+		want  State
+	}
+	for name, moves := range map[string][]move{
+		"delivered":                     {{"frame", Delivering}, {"ok", Idle}},
+		"two, in order":                 {{"frame", Delivering}, {"frame", Delivering}, {"ok", Delivering}, {"ok", Idle}},
+		"held, released":                {{"frame", Delivering}, {"keep", Held}, {"release", Idle}},
+		"held, and more to deliver":     {{"frame", Delivering}, {"keep", Held}, {"frame", Delivering}, {"ok", Held}, {"release", Idle}},
+		"held, given up":                {{"frame", Delivering}, {"keep", Held}, {"give up", Delivering}, {"a second", Delivering}, {"ok", Idle}},
+		"parked, resumed":               {{"frame", Delivering}, {"error", Parked}, {"a second", Parked}, {"ok", Idle}},
+		"parked, frames passed":         {{"frame", Delivering}, {"error", Parked}, {"frame", Parked}, {"a second", Parked}, {"ok", Delivering}, {"ok", Idle}},
+		"parked again":                  {{"frame", Delivering}, {"error", Parked}, {"a second", Parked}, {"error", Parked}, {"a minute", Parked}, {"ok", Idle}},
+		"another under way when parked": {{"frame", Delivering}, {"frame", Delivering}, {"error", Parked}, {"ok", Parked}, {"a second", Parked}, {"ok", Idle}},
+		"both fail":                     {{"frame", Delivering}, {"frame", Delivering}, {"error", Parked}, {"error", Parked}, {"a second", Parked}, {"ok", Delivering}, {"ok", Idle}},
+		"blocked, resumed":              {{"frame", Delivering}, {"bad", Blocked}, {"frame", Blocked}, {"a second", Blocked}, {"ok", Delivering}, {"ok", Idle}},
+		"blocked, then parked":          {{"frame", Delivering}, {"bad", Blocked}, {"a second", Blocked}, {"error", Parked}, {"a minute", Parked}, {"bad", Blocked}, {"a minute", Blocked}, {"ok", Idle}},
+		"falls behind, catches up":      {{"frame", Delivering}, {"frame", Delivering}, {"frame", Delivering}, {"frame", CatchingUp}, {"ok", Delivering}, {"ok", Delivering}, {"ok", Delivering}, {"ok", Idle}},
+		"behind, parked, behind": {
+			{"frame", Delivering},
+			{"frame", Delivering},
+			{"frame", Delivering},
+			{"frame", CatchingUp},
+			{"frame", CatchingUp},
+			{"error", Parked},
+			{"ok", Parked},
+			{"a second", Parked},
+			{"ok", Delivering},
+			{"ok", Delivering},
+			{"ok", Delivering},
+			{"ok", Idle},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, func(s *Settings) {
+					oneFrameGroups(s)
+					s.Config.Consumers = 3 // ¾ of which is 2
+					s.Config.OnPermanentError = Block
+				})
+				lane := logLane("t")
+				first := func() *call {
+					calls := r.open()
+					require.NotEmpty(t, calls)
+					return calls[0]
+				}
+				for i, m := range moves {
+					switch m.event {
+					case "frame":
+						r.logFrame("t", "x")
+					case "ok":
+						first().ok()
+					case "error":
+						first().fail(errUnavailable)
+					case "bad":
+						first().fail(consumererror.NewPermanent(errors.New("bad")))
+					case "keep":
+						c := first()
+						require.NoError(t, r.p.keep(c))
+						c.ok()
+					case "release":
+						r.p.kept()[0](true)
+					case "give up":
+						r.p.kept()[0](false)
+					case "a second":
+						time.Sleep(time.Second)
+					case "a minute":
+						time.Sleep(time.Minute)
+					}
+					r.wait()
+					require.Equal(t, m.want, r.state(lane), "after move %d, %q", i, m.event)
+				}
+				require.Equal(t, r.log.Durable(), r.frontier(lane))
+			})
+		})
+	}
+}
+
+func TestLaneIsForgottenWithItsLastFrame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.p.setReact(func(*call) error { return nil })
+		for _, n := range names("tenant", 100) {
+			r.logFrame(n, "a")
+		}
+		r.wait()
+		require.Len(t, r.Frontiers(), 100)
+		r.log.mu.Lock()
+		r.log.frames = r.log.frames[:0] // reclaimed
+		r.log.mu.Unlock()
+		require.Empty(t, r.Frontiers())
+		r.mu.Lock()
+		require.Empty(t, r.lanes)
+		r.mu.Unlock()
+		p := r.logFrame("tenant1", "b")
+		r.wait()
+		require.Greater(t, r.frontier(logLane("tenant1")), p)
+	})
+}
