@@ -107,6 +107,10 @@ e2e: build .tools/telemetrygen ## the built collector as a child process; kills 
 e2e-short: build .tools/telemetrygen
 	$(E2E) -timeout 15m ./e2e/...
 
+.PHONY: e2e-browser
+e2e-browser: build ## the status page in headless Chromium; pictures of every state go to WEIR_SCREENSHOTS if set
+	go -C extension/walstorageextension/internal/browsertest test -tags browser -count=1 -timeout 10m ./...
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	@for pkg in $$(go list ./...); do \

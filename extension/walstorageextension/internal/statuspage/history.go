@@ -51,8 +51,9 @@ func (h *History) Add(s Sample) {
 func (h *History) Samples() []Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.full {
-		return append([]Sample(nil), h.samples[:h.next]...)
+	samples := make([]Sample, 0, historySize)
+	if h.full {
+		samples = append(samples, h.samples[h.next:]...)
 	}
-	return append(append([]Sample(nil), h.samples[h.next:]...), h.samples[:h.next]...)
+	return append(samples, h.samples[:h.next]...)
 }

@@ -17,6 +17,7 @@ func TestHistoryKeepsAnHourInOrder(t *testing.T) {
 			h.Add(Sample{At: begin.Add(time.Duration(i) * SampleInterval), Unreclaimed: uint64(i)})
 		}
 		got := h.Samples()
+		assert.NotNil(t, got, "the JSON has a list, also an empty one")
 		if !assert.Len(t, got, tc.kept, "added %d", tc.added) || tc.kept == 0 {
 			continue
 		}

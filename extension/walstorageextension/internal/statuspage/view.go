@@ -156,7 +156,7 @@ func newLogView(l *Log, slug string, now time.Time) logView {
 	}
 	v.Facts = []figure{
 		{"Rotation", rotationText(&s.Rotation, now), "", ""},
-		{"Refusing", latchText(&s.Latch, now), "", ""},
+		{"Refusing at a limit", latchText(&s.Latch, now), "", ""},
 		{"Last refusal", cmp.Or(s.Latch.LastRefusal, "none since the start"), "", ""},
 		{"On disk", size(s.Disk), "", exact(s.Disk)},
 		{"Not yet synced", size(s.Unflushed), "", exact(s.Unflushed)},
