@@ -21,7 +21,7 @@ const mostRatio = 1.25
 // copies until they are large beside what else happens on the heap.
 func retained(t *testing.T, s Signal, payload []byte, estimate uint64) float64 {
 	t.Helper()
-	alive := make([]any, 2+(2<<20)/(estimate+1))
+	alive := make([]any, 2+(1<<20)/(estimate+1))
 	var before, after runtime.MemStats
 	collect(&before)
 	for i := range alive {

@@ -4,6 +4,7 @@ package otlpwire
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -24,6 +25,7 @@ func newGenerator(seed uint64) *generator {
 	return &generator{Rand: rand.New(rand.NewPCG(seed, 0)), fields: 6, depth: 6, text: 20}
 }
 
+// request makes a request of some messages.
 func (g *generator) request(s Signal) []byte {
 	g.left = 1 + g.IntN(100)
 	b := g.message(nil, requests[s], 0)
@@ -31,6 +33,38 @@ func (g *generator) request(s Signal) []byte {
 		b = g.message(b, requests[s], 0)
 	}
 	return b
+}
+
+// around makes a request that leads straight to a message of the given kind.
+func (g *generator) around(p path) []byte {
+	g.left = 1 + g.IntN(10)
+	b := g.message(nil, p.message, 0)
+	for i := len(p.fields) - 1; i >= 0; i-- {
+		b = wrap(nil, protowire.Number(p.fields[i]), b)
+	}
+	return b
+}
+
+// path is the field numbers that lead from a request to a message.
+type path struct {
+	signal  Signal
+	message int
+	fields  []int
+}
+
+// paths has the shortest path to every message of a signal.
+func paths(s Signal) []path {
+	found := map[int]bool{requests[s]: true}
+	all := []path{{signal: s, message: requests[s]}}
+	for i := 0; i < len(all); i++ {
+		for _, f := range layouts[all[i].message].fields {
+			if f.kind >= embedded && !found[f.of] {
+				found[f.of] = true
+				all = append(all, path{s, f.of, append(slices.Clone(all[i].fields), f.number)})
+			}
+		}
+	}
+	return all
 }
 
 func (g *generator) message(b []byte, of, depth int) []byte {

@@ -60,45 +60,35 @@ const (
 
 var messages [len(layouts)]message
 
-// stringTable is the slot of ProfilesDictionary.string_table.
+// stringTable is the slot of the string table in its message.
 var stringTable uint8
-
-const stringTableField = 5
 
 func init() {
 	for i := range layouts {
-		compile(&messages[i], &layouts[i])
+		compile(i)
 	}
-	for _, i := range []int{keyValue, anyValue, arrayValue, keyValueList} {
-		messages[i].recursive = true
-	}
-	stringTable = messages[profilesDictionary].ops[stringTableField<<3|wireLength].slot()
-	messages[arrayValue].container = true
-	messages[keyValueList].container = true
 }
 
-// compile fills m in from its layout. Slices take the first slots, so that
-// their growths can be told by slot alone.
-func compile(m *message, l *layout) {
-	m.layout = l
+// compile makes messages[i] from its layout. Slices take the first slots, so
+// that their growths are told by slot.
+func compile(i int) {
+	l := &layouts[i]
+	m := &messages[i]
+	*m = message{
+		layout:    l,
+		recursive: i == keyValue || i == anyValue || i == arrayValue || i == keyValueList,
+		container: i == arrayValue || i == keyValueList,
+	}
 	slot := make([]uint8, len(l.fields))
 	for i, f := range l.fields {
 		slot[i] = nowhere
-		var g *growth
-		switch f.kind {
-		case texts:
-			g = newGrowth(16, true)
-		case pointers:
-			g = newGrowth(8, true)
-		case values:
-			g = newGrowth(layouts[f.of].size, true)
-		case packedVarint, packedFixed64:
-			g = newGrowth(f.of, false)
-		default:
-			continue
+		if g := growthOf(f); g != nil {
+			slot[i] = uint8(len(m.slices))
+			m.slices = append(m.slices, g)
 		}
-		slot[i] = uint8(len(m.slices))
-		m.slices = append(m.slices, g)
+		if f.note == table {
+			stringTable = slot[i]
+		}
 	}
 	next := uint8(len(m.slices))
 	for i, f := range l.fields {
@@ -132,6 +122,35 @@ func compile(m *message, l *layout) {
 			m.add(f.number, wireLength, o)
 		}
 	}
+}
+
+// growths are shared by all slices of the same elements.
+var growths = map[element]*growth{}
+
+type element struct {
+	size     int
+	pointers bool
+}
+
+// growthOf is nil for a field that is no slice.
+func growthOf(f field) *growth {
+	var e element
+	switch f.kind {
+	case texts:
+		e = element{16, true}
+	case pointers:
+		e = element{8, true}
+	case values:
+		e = element{layouts[f.of].size, true}
+	case packedVarint, packedFixed64:
+		e = element{f.of, false}
+	default:
+		return nil
+	}
+	if growths[e] == nil {
+		growths[e] = newGrowth(e.size, e.pointers)
+	}
+	return growths[e]
 }
 
 func (m *message) add(number, wire int, o op) {

@@ -44,7 +44,8 @@ const (
 	scopes          // wins over deprecated
 	deprecated      // old number of scopes: read if there are none
 	referring       // in profiles, a KeyValue that may refer to the string table
-	dictionary      // has the string table
+	dictionary      // has the table
+	table           // the string table of profiles
 )
 
 // field is a row: number, name, kind, and message, length or element size.
@@ -380,7 +381,7 @@ var layouts = [...]layout{
 		{2, "location_table", pointers, location, plain},
 		{3, "function_table", pointers, function, plain},
 		{4, "link_table", pointers, link, plain},
-		{5, "string_table", texts, 0, plain},
+		{5, "string_table", texts, 0, table},
 		{6, "attribute_table", pointers, keyValueAndUnit, plain},
 		{7, "stack_table", pointers, stack, plain},
 	}},

@@ -141,31 +141,44 @@ func fits(b []byte, end int) int {
 	return end
 }
 
-// countVarints says how many varints b is made of; defect is negative when it
-// is not. It takes eight bytes at a time as long as none of them can belong to
-// a varint of ten or more.
+// countVarints says how many varints b is made of, or what is wrong with it. It
+// takes eight bytes at a time as long as no varint among them can have ten:
+// those of two neighbours with four bytes each that go on have nine at most.
 func countVarints(b []byte) (n int, defect int) {
-	i, run := 0, 0 // run: bytes of the varint begun
-	for ; i+8 <= len(b); i += 8 {
-		on := binary.LittleEndian.Uint64(b[i:]) & goesOn
+	if len(b) == 0 {
+		return 0, 0
+	}
+	if b[len(b)-1] >= 0x80 {
+		return 0, truncated // or overlong
+	}
+	i := 0
+	for ; i+8 <= cap(b); i += 8 {
+		on := binary.LittleEndian.Uint64(b[i:i+8]) & goesOn
+		left := len(b) - i
+		if left < 8 {
+			on &= 1<<(8*left) - 1
+		}
 		c := bits.OnesCount64(on)
-		if c > 4 { // of two neighbours with 4 each, a varint has at most 9 bytes
+		if c > 4 {
 			break
 		}
-		n += 8 - c
-		run = bits.LeadingZeros64(^on&goesOn) / 8
+		n += min(left, 8) - c
+		if left <= 8 {
+			return n, 0
+		}
 	}
-	for ; i < len(b); i++ {
+	run := 0 // bytes of the varint begun
+	for run < i && b[i-1-run] >= 0x80 {
+		run++
+	}
+	for _, c := range b[i:] {
 		switch run++; {
-		case b[i] < 0x80:
+		case c < 0x80:
 			n++
 			run = 0
 		case run == 10:
 			return 0, overlong
 		}
-	}
-	if run != 0 {
-		return 0, truncated
 	}
 	return n, 0
 }
