@@ -16,6 +16,7 @@ package membudget // import "github.com/otelweir/weir/internal/membudget"
 import (
 	"container/list"
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 )
@@ -101,10 +102,13 @@ func (b *Budget) Release(n uint64) {
 // Acquire charges n bytes as TryAcquire does, but waits for its turn: first
 // come, first served, so that a large delivery is not overtaken for ever by
 // small ones. It returns the context's error, holding nothing, when ctx ends
-// first.
+// first, and another for what no process can hold.
 func (b *Budget) Acquire(ctx context.Context, n uint64) error {
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if n > maxCost { // at the head of the queue it would stop everyone
+		return fmt.Errorf("membudget: %d bytes are more than any process can hold", n)
 	}
 	if b.TryAcquire(n) {
 		return nil

@@ -195,6 +195,7 @@ func TestE01_ContextEndsTheWait(t *testing.T) {
 		require.ErrorIs(t, b.Acquire(ctx, 1), context.Canceled, "even where there is room")
 		b.Release(70)
 		assert.True(t, b.TryAcquire(100), "no one waits any more")
+		require.ErrorContains(t, b.Acquire(t.Context(), math.MaxUint64), "more than any process can hold")
 	})
 }
 
