@@ -49,6 +49,7 @@ func (t *grpcTransport) server(ctx context.Context, cfg *configgrpc.ServerConfig
 	pool := membudget.NewBufferPool(t.front.admission.budget, mem.DefaultBufferPool())
 	server, err := cfg.ToServer(ctx, extensions, set,
 		configgrpc.WithGrpcServerOption(grpc.InTapHandle(t.tapHandle)),
+		configgrpc.WithGrpcServerOption(grpc.StatsHandler(streamEnds{})),
 		configgrpc.WithGrpcServerOption(grpc.ForceServerCodecV2(newRawCodec())),
 		configgrpc.WithGrpcServerOption(experimental.BufferPool(pool)),
 		// Stop returns when the last handler has: the log is closed after it.
@@ -75,58 +76,59 @@ func (t *grpcTransport) service(method string, s signal) *grpc.ServiceDesc {
 			// them as usual: a client that does not authenticate then has
 			// no message read, decompressed or copied.
 			Handler: func(_ any, ctx context.Context, receive func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-				if in, ok := ctx.Value(receivingKey{}).(*receiving); ok {
-					defer in.leave()
-				}
-				m := &rawMessage{}
+				c := &grpcCall{request: request{signal: s, transport: transportGRPC, format: formatProtobuf}}
 				if intercept == nil {
-					return t.export(ctx, s, m, receive)
+					return t.export(ctx, c, receive)
 				}
-				return intercept(ctx, m, info, func(ctx context.Context, _ any) (any, error) {
-					return t.export(ctx, s, m, receive)
+				return intercept(ctx, &c.message, info, func(ctx context.Context, _ any) (any, error) {
+					return t.export(ctx, c, receive)
 				})
 			},
 		}},
 	}
 }
 
+// grpcCall is one request and the message it comes in.
+type grpcCall struct {
+	message rawMessage
+	request request
+}
+
 // export receives one message and answers it.
-func (t *grpcTransport) export(ctx context.Context, s signal, m *rawMessage, receive func(any) error) (any, error) {
-	if s == otlpwire.Profiles {
+func (t *grpcTransport) export(ctx context.Context, c *grpcCall, receive func(any) error) (any, error) {
+	r := &c.request
+	if r.signal == otlpwire.Profiles {
 		md, _ := metadata.FromIncomingContext(ctx)
 		if err := pprofileotlp.ValidateDevelopmentVersion(md.Get(pprofileotlp.DevelopmentVersionHeader)); err != nil {
-			return nil, t.refused(s, invalidPayload(err))
+			return nil, t.refused(r, invalidPayload(err))
 		}
 	}
-	in, tapped := ctx.Value(receivingKey{}).(*receiving)
-	if err := receive(m); err != nil {
-		m.release()
-		if tapped && in.expired.Load() {
-			t.front.refusals.add(refusal.BodyTimeout, s, transportGRPC)
+	in := ctx.Value(receivingKey{}).(*receiving) // the tap's, which every stream of ours passes
+	if err := receive(&c.message); err != nil {
+		c.message.release()
+		if in.expired.Load() {
+			t.front.refusals.add(refusal.BodyTimeout, r.signal, r.transport)
 		}
 		return nil, err // grpc-go has written its status already
 	}
-	if tapped && !in.received() {
-		m.release()
-		return nil, t.refused(s, t.front.admission.bodyTooSlow())
+	if !in.received() {
+		c.message.release()
+		return nil, t.refused(r, t.front.admission.bodyTooSlow())
 	}
-	charge := t.front.admission.budget.NewCharge()
-	if n := uint64(cap(*m.buffer)); !charge.Grow(n) {
-		charge.Release()
-		m.release()
-		return nil, t.refused(s, t.front.admission.noMemory(n))
+	r.charge = t.front.admission.budget.NewCharge()
+	r.buffer = c.message.buffer
+	r.payload = *r.buffer
+	if n := uint64(cap(r.payload)); !r.charge.Grow(n) {
+		r.release()
+		return nil, t.refused(r, t.front.admission.noMemory(n))
 	}
-	r := t.front.accept(ctx, &request{
-		signal: s, transport: transportGRPC, format: formatProtobuf,
-		payload: *m.buffer, buffer: m.buffer, charge: charge,
-	})
-	if r != nil {
-		return nil, t.refused(s, r)
+	if refused := t.front.accept(ctx, r); refused != nil {
+		return nil, t.refused(r, refused)
 	}
 	return emptyReply{}, nil
 }
 
-func (t *grpcTransport) refused(s signal, r *refusal.Error) error {
-	t.front.refusals.add(r.Reason, s, transportGRPC)
-	return r
+func (t *grpcTransport) refused(r *request, e *refusal.Error) error {
+	t.front.refusals.add(e.Reason, r.signal, r.transport)
+	return e
 }

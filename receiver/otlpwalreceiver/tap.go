@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/tap"
 )
 
@@ -17,6 +18,9 @@ func (t *grpcTransport) tapHandle(ctx context.Context, info *tap.Info) (context.
 	s, ours := t.methods[info.FullMethodName]
 	if !ours {
 		return ctx, nil // grpc-go answers UNIMPLEMENTED without reading a message
+	}
+	if ctx.Err() != nil {
+		return ctx, nil // grpc-go drops it
 	}
 	if r := t.front.admission.enter(); r != nil {
 		t.front.refusals.add(r.Reason, s, transportGRPC)
@@ -37,22 +41,21 @@ type receiving struct {
 	deadline  *time.Timer
 	expired   atomic.Bool
 	left      atomic.Bool
-	stop      func() bool // ends the watch for a stream that never reaches its handler
 }
 
 func newReceiving(stream context.Context, a *admission) *receiving {
 	r := &receiving{admission: a}
 	r.Context, r.cancel = context.WithCancel(stream)
 	r.deadline = time.AfterFunc(a.bodyTimeout, r.expire)
-	// A stream may end without its handler: reset by the client, or refused
-	// by grpc-go. Its context always ends.
-	r.stop = context.AfterFunc(stream, r.leave)
 	return r
 }
 
+// expire also gives the slot back: should grpc-go ever drop a stream between
+// the tap and its handling, this is where its slot ends.
 func (r *receiving) expire() {
 	r.expired.Store(true)
 	r.cancel()
+	r.leave()
 }
 
 // Err tells the body's deadline from an ended stream: grpc-go makes the status
@@ -80,10 +83,33 @@ func (r *receiving) received() bool { return r.deadline.Stop() }
 
 // leave gives the slot back, once.
 func (r *receiving) leave() {
-	if r.left.Swap(true) {
+	if !r.left.Swap(true) {
+		r.deadline.Stop()
+		r.admission.leave()
+	}
+}
+
+// streamEnds gives slots back: grpc-go reports the end of every stream that it
+// handles, whether or not our handler was called.
+type streamEnds struct{}
+
+var _ stats.Handler = streamEnds{}
+
+// HandleRPC waits for the end.
+func (streamEnds) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	if _, ok := s.(*stats.End); !ok {
 		return
 	}
-	r.stop()
-	r.deadline.Stop()
-	r.admission.leave()
+	if r, ok := ctx.Value(receivingKey{}).(*receiving); ok {
+		r.leave()
+	}
 }
+
+// TagRPC does nothing.
+func (streamEnds) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// TagConn does nothing.
+func (streamEnds) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn does nothing.
+func (streamEnds) HandleConn(context.Context, stats.ConnStats) {}

@@ -36,12 +36,13 @@ func newTelemetry(set component.TelemetrySettings) (*telemetry, error) {
 
 func (t *telemetry) stop() { t.builder.Shutdown() }
 
+// Made once: a group must not allocate for being counted.
 var (
-	succeeded = metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "success")))
-	failed    = metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "failure")))
+	succeeded = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "success")))}
+	failed    = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "failure")))}
 )
 
-func outcome(err error) metric.MeasurementOption {
+func outcome(err error) []metric.RecordOption {
 	if err != nil {
 		return failed
 	}
@@ -50,7 +51,7 @@ func outcome(err error) metric.MeasurementOption {
 
 // barrier is told of every barrier.
 func (t *telemetry) barrier(took time.Duration, err error) {
-	t.builder.WalBarrierDuration.Record(context.Background(), took.Seconds(), outcome(err))
+	t.builder.WalBarrierDuration.Record(context.Background(), took.Seconds(), outcome(err)...)
 }
 
 // consumed is told of every Consume call.
@@ -70,9 +71,9 @@ var _ journal.Observer = journalObserver{}
 // GroupSynced records one group.
 func (o journalObserver) GroupSynced(frames int, bytes uint64, sync time.Duration, err error) {
 	ctx, b, result := context.Background(), o.telemetry.builder, outcome(err)
-	b.WalSyncDuration.Record(ctx, sync.Seconds(), result)
-	b.WalGroupFrames.Record(ctx, int64(frames), result)
-	b.WalGroupSize.Record(ctx, int64(bytes), result)
+	b.WalSyncDuration.Record(ctx, sync.Seconds(), result...)
+	b.WalGroupFrames.Record(ctx, int64(frames), result...)
+	b.WalGroupSize.Record(ctx, int64(bytes), result...)
 }
 
 // Event writes the one record of an event.
