@@ -172,21 +172,44 @@ func TestStartup_PortInUse(t *testing.T) {
 }
 
 // TestStartup_ShippedConfigurations: every configuration in the repository and
-// in the README passes the Collector's own validation.
+// in the README passes validation and starts, the check behind
+// require_synchronous included.
 func TestStartup_ShippedConfigurations(t *testing.T) {
 	shipped, err := filepath.Glob("../testdata/config/*.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, shipped)
-	for _, readme := range []string{"../README.md"} {
-		shipped = append(shipped, fenced(t, readme)...)
-	}
+	shipped = append(shipped, fenced(t, "../README.md")...)
 	for _, config := range shipped {
 		t.Run(filepath.Base(config), func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.Command(binary(t), "validate", "--config", config)
-			cmd.Env = append(os.Environ(), "WEIR_TOKEN=secret")
-			out, err := cmd.CombinedOutput()
+			text, err := os.ReadFile(config)
+			require.NoError(t, err)
+			ports, err := FreePorts(5)
+			require.NoError(t, err)
+			args := []string{"--config", config}
+			set := func(key, value string) { args = append(args, "--config", "yaml:"+key+": "+value) }
+			set("receivers::otlp_wal::protocols::grpc::endpoint", Loopback(ports[0]))
+			set("receivers::otlp_wal::protocols::http::endpoint", Loopback(ports[1]))
+			set("receivers::otlp_wal::wal::directory", t.TempDir())
+			if strings.Contains(string(text), "status:") {
+				set("extensions::wal_storage::status::endpoint", Loopback(ports[2]))
+			}
+			env := []string{
+				"WEIR_TOKEN=secret", "WEIR_DATA=" + t.TempDir(),
+				"WEIR_HEALTH=" + Loopback(ports[3]), "WEIR_METRICS_PORT=" + strconv.Itoa(ports[4]),
+			}
+			if !strings.Contains(string(text), "readers:") {
+				set("service::telemetry::metrics::level", "none") // its port is fixed
+			}
+			validate := exec.Command(binary(t), append([]string{"validate"}, args...)...)
+			validate.Env = append(os.Environ(), env...)
+			out, err := validate.CombinedOutput()
 			require.NoError(t, err, string(out))
+
+			c, err := Start(logFile(t, "shipped"), env, binary(t), args...)
+			require.NoError(t, err)
+			t.Cleanup(c.Kill)
+			require.NoError(t, c.WaitReady(within(t)))
 		})
 	}
 }
