@@ -86,6 +86,28 @@ func TestTablesAreThoseOfPdata(t *testing.T) {
 	}
 }
 
+func TestFramesAreEnough(t *testing.T) {
+	var chain func(of int) int
+	chain = func(of int) int {
+		if messages[of].recursive {
+			return recursionLimit
+		}
+		longest := 0
+		for _, f := range layouts[of].fields {
+			if f.kind >= embedded {
+				longest = max(longest, chain(f.of))
+			}
+		}
+		return 1 + longest
+	}
+	longest := 0
+	for _, s := range signals {
+		longest = max(longest, chain(requests[s.signal]))
+	}
+	assert.Equal(t, maxDepth, longest)
+	assert.LessOrEqual(t, longest, frameSlots)
+}
+
 func fieldIs(t reflect.Type, f field) bool {
 	switch f.kind {
 	case varint:

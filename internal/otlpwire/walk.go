@@ -31,6 +31,9 @@ const (
 	// maxDepth is the length of the longest chain of messages: a metric's
 	// exemplar is the 7th, and its attributes begin the recursion.
 	maxDepth = 7 + recursionLimit
+	// frameSlots is maxDepth, rounded up to a power of two so that an index
+	// can be masked instead of checked.
+	frameSlots = 128
 
 	// maxDensity is the largest ratio of estimate to wire size. Honest
 	// requests stay below 12 (exponential histograms); empty messages of two
@@ -77,10 +80,6 @@ type walk struct {
 	need    int // length it must have
 	frames  [frameSlots]frame
 }
-
-// frameSlots is maxDepth and one for the request itself, rounded up to a power
-// of two so that an index can be masked instead of checked.
-const frameSlots = 128
 
 var walks = sync.Pool{New: func() any { return new(walk) }}
 

@@ -32,7 +32,7 @@ const (
 	defectsEnd             //
 )
 
-// varint reads a varint at pos. Of a tenth byte only the lowest bit counts;
+// readVarint reads a varint at pos. Of a tenth byte only the lowest bit counts;
 // the others are dropped, not refused.
 func readVarint(b []byte, pos int) (v uint64, next int) {
 	for shift := uint(0); shift < 64; shift += 7 {
