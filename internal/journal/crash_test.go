@@ -20,8 +20,8 @@ import (
 	"github.com/otelweir/weir/internal/fsys/crashfs"
 )
 
-// The crash matrix: a workload runs until the power is cut at one file-system
-// call; what is left is opened, with the power cut once more at calls of that
+// The crash matrix: a workload runs until the power is cut, or the process
+// killed, at one file-system call; what is left is opened, with the power cut once more at calls of that
 // recovery, and compared with what the log had promised. Every failure names
 // the numbers that repeat it:
 //
@@ -34,8 +34,10 @@ import (
 type flavour struct {
 	name   string
 	config func(*world)
-	step   func(*world) error // at times, instead of something else
+	steps  []step // at times one of these, instead of something else
 }
+
+type step func(*world) error
 
 var flavours = []flavour{
 	{name: "plain"},
@@ -45,19 +47,31 @@ var flavours = []flavour{
 			w.cfg.Preallocate = false
 			w.fs.TearSectors(true)
 		},
-		step: (*world).kill,
+		steps: []step{(*world).kill},
 	},
-	{
-		name: "faults",
-		step: func(w *world) error {
-			w.fault()
-			return nil
-		},
-	},
+	{name: "faults", steps: []step{(*world).fault}},
 	{
 		name:   "damage",
 		config: func(w *world) { w.cfg.OnCorruption = CorruptionQuarantine },
-		step:   (*world).damage,
+		steps:  []step{(*world).damage},
+	},
+	{
+		name:   "full volume",
+		config: func(w *world) { w.cfg.Preallocate = w.rng.IntN(2) == 0 },
+		steps:  []step{(*world).fill},
+	},
+	{
+		name:   "no RENAME_NOREPLACE",
+		config: func(w *world) { w.fs.RenameInTwoSteps(true) },
+		steps:  []step{(*world).kill, (*world).fault},
+	},
+	{
+		name: "everything at once",
+		config: func(w *world) {
+			w.fs.TearSectors(true)
+			w.cfg.MaxSegments = 4
+		},
+		steps: []step{(*world).kill, (*world).fault, (*world).fault, (*world).fill},
 	},
 }
 
@@ -83,24 +97,78 @@ func (w *world) workload(f flavour, steps int) error {
 func (w *world) step(f flavour) error {
 	w.now.Add(int64(w.rng.IntN(40)) * int64(time.Second))
 	switch n := w.rng.IntN(100); {
-	case n < 50:
+	case n < 45:
 		return w.append(1 + w.rng.IntN(6))
-	case n < 65:
+	case n < 58:
 		return w.settle()
-	case n < 80:
+	case n < 70:
 		return w.reclaim()
-	case n < 84:
+	case n < 75:
 		w.turn(func() { _ = w.j.RotateForced() })
 		return w.figures()
-	case n < 88:
+	case n < 78:
 		w.turn(func() { _ = w.j.RotateIfAged() })
 		return w.figures()
-	case n < 92 || f.step == nil:
+	case n < 81:
+		return w.setAside()
+	case n < 86:
+		return w.live()
+	case n < 90 || len(f.steps) == 0:
 		w.close()
 		return w.reopen()
 	default:
-		return f.step(w)
+		return f.steps[w.rng.IntN(len(f.steps))](w)
 	}
+}
+
+// setAside writes a frame's dead letter.
+func (w *world) setAside() error {
+	frames, err := w.read(w.j)
+	if err != nil || len(frames) == 0 {
+		return err
+	}
+	f := frames[w.rng.IntN(len(frames))]
+	if w.j.WriteDeadLetter(f, "because", 1<<20) == nil {
+		w.o.letters[le.Uint64(f.Payload)] = true
+	}
+	return nil
+}
+
+// live reads the log while it is open: every acknowledged frame is there, and
+// none that failed in this life.
+func (w *world) live() error {
+	frames, err := w.read(w.j)
+	if err != nil || w.over() {
+		return err
+	}
+	present := map[uint64]bool{}
+	for i := range frames {
+		id, err := w.known(&frames[i])
+		if err != nil {
+			return err
+		}
+		if present[id] || w.o.sent[id].fate != acked {
+			return fmt.Errorf("frame %d, which is read at %d, failed or is there twice", id, frames[i].Position)
+		}
+		present[id] = true
+	}
+	for id, s := range w.o.sent {
+		if s.fate == acked && !present[id] && s.pos >= w.o.reclaimed[s.lane] && w.o.damaged[id] == nil {
+			return fmt.Errorf("acknowledged frame %d at %d cannot be read", id, s.pos)
+		}
+	}
+	return w.figures()
+}
+
+// fill makes the volume nearly full, or large again.
+func (w *world) fill() error {
+	w.faulty = true
+	if w.rng.IntN(2) == 0 {
+		w.fs.SetVolume(0)
+	} else {
+		w.fs.SetVolume(w.fs.Used() + uint64(w.rng.IntN(8))*crashfs.BlockSize)
+	}
+	return nil
 }
 
 // reopen opens the log; only the power cut excuses a failure.
@@ -133,7 +201,7 @@ func (w *world) kill() error {
 }
 
 // fault makes one call soon go wrong once.
-func (w *world) fault() {
+func (w *world) fault() error {
 	ops := []crashfs.Op{
 		crashfs.OpWrite, crashfs.OpWrite, crashfs.OpDatasync, crashfs.OpDatasync, crashfs.OpSyncDir, crashfs.OpTruncate,
 		crashfs.OpCreate, crashfs.OpAllocate, crashfs.OpRenameNoReplace, crashfs.OpUnlink, crashfs.OpRead, crashfs.OpStatfs,
@@ -148,6 +216,7 @@ func (w *world) fault() {
 	}
 	w.fs.Inject(f)
 	w.faulty = true
+	return nil
 }
 
 // heal ends all faults.
@@ -242,7 +311,7 @@ func (f *failure) Error() string {
 	fmt.Fprintf(&b, ": %v", f.err)
 	if n := len(f.trace); n > 0 {
 		b.WriteString("\nthe last calls:")
-		for _, c := range f.trace[max(0, n-60):] {
+		for _, c := range f.trace[max(0, n-100):] {
 			b.WriteString("\n" + c.String())
 		}
 	}
@@ -255,7 +324,7 @@ func (f *failure) Error() string {
 func (m *matrix) run(seed uint64, cut int, trace bool) (calls int, fail *failure) {
 	flavour := m.flavours[seed%uint64(len(m.flavours))]
 	broken := func(w *world, second int, err error) *failure {
-		return &failure{seed: seed, cut: cut, second: second, err: err, trace: w.fs.Trace()}
+		return &failure{seed: seed, cut: cut, second: second, err: err, trace: append(w.past, w.fs.Trace()...)}
 	}
 	w := newWorld(seed)
 	if m.mutate != nil {
@@ -270,12 +339,11 @@ func (m *matrix) run(seed uint64, cut int, trace bool) (calls int, fail *failure
 	err := w.workload(flavour, m.steps)
 	calls = w.before + w.fs.Calls(crashfs.Any)
 	rng := rand.New(rand.NewPCG(seed, uint64(cut)+1))
-	left := w.fs.Crash(rng)
+	left := m.end(w, rng)
 	w.close()
 	if err != nil {
 		return calls, broken(w, -1, err)
 	}
-	m.cuts.Add(1)
 
 	// What is left opens, holds what was promised, and takes more.
 	first := w.fork(left.Clone(), seed)
@@ -312,23 +380,28 @@ func (m *matrix) run(seed uint64, cut int, trace bool) (calls int, fail *failure
 	return calls, nil
 }
 
+// end cuts the power, or at times kills the process only: what was written at
+// the cut is in the page cache then, and dirty.
+func (m *matrix) end(w *world, rng *rand.Rand) *crashfs.FS {
+	if rng.IntN(4) == 0 {
+		return w.fs.Kill()
+	}
+	m.cuts.Add(1)
+	return w.fs.Crash(rng)
+}
+
 // goOn appends, stops the world in one of two ways, opens what is left, and
 // does the same once more: what recovery called proven must survive that.
 func (m *matrix) goOn(w *world, rng *rand.Rand, trace bool) error {
 	for range 2 {
-		if w.j != nil && !w.over() {
+		if w.j != nil && !w.over() && rng.IntN(3) > 0 {
 			if err := w.append(1 + rng.IntN(4)); err != nil {
 				return err
 			}
 		}
-		var left *crashfs.FS
-		if rng.IntN(3) == 0 && !w.over() {
-			left = w.fs.Kill()
-		} else {
-			left = w.fs.Crash(rng)
-			m.cuts.Add(1)
-		}
+		left := m.end(w, rng)
 		w.close()
+		w.past = append(w.past, w.fs.Trace()...)
 		w.fs, w.cut = left, -1
 		if trace {
 			w.fs.StartTrace()
@@ -425,6 +498,8 @@ func TestC07_MutationsAreCaught(t *testing.T) {
 		{"fdatasync of a new STATE", everywhere(lie(crashfs.OpDatasync, stateNewName)), []string{"plain"}},
 		{"fdatasync of a copy in quarantine", everywhere(lie(crashfs.OpDatasync, "*"+suffixDamaged)), []string{"damage"}},
 		{"fsync of the quarantine directory", everywhere(lie(crashfs.OpSyncDir, quarantineName)), []string{"damage"}},
+		{"fdatasync of a dead letter", everywhere(lie(crashfs.OpDatasync, "*"+letterSuffix+partialSuffix)), []string{"plain"}},
+		{"fsync of the dead letters' directory", everywhere(lie(crashfs.OpSyncDir, deadLetterName)), []string{"plain"}},
 		{"fdatasync of the rewritten tail", opening(lie(crashfs.OpDatasync, segment)), []string{"kill -9", "faults"}},
 		{"fsync of the directory at open", opening(lie(crashfs.OpSyncDir, path.Base(logDir))), []string{"kill -9", "faults"}},
 	} {

@@ -470,6 +470,47 @@ func TestC24_PreparedSegment(t *testing.T) {
 	}
 }
 
+// TestC24_EmptyNewestOnAFullVolume: its directory entry is made sure of with no
+// block to spare, and wherever the power fails meanwhile the log opens.
+func TestC24_EmptyNewestOnAFullVolume(t *testing.T) {
+	for _, reclaimed := range []bool{false, true} {
+		w := opened(t, nil)
+		w.mustAppend(t, 3)
+		require.NoError(t, w.rotateNow())
+		if reclaimed { // the empty segment is all there is
+			w.drain(t)
+			require.Len(t, w.j.Segments(), 1)
+		}
+		w.j.tasks.Wait()
+		w.close()
+		if err := w.fs.Unlink(path.Join(logDir, "next.wal.partial")); err != nil {
+			require.ErrorIs(t, err, fs.ErrNotExist)
+		}
+		require.NoError(t, w.fs.SyncDir(logDir))
+		w.fs.SetVolume(w.fs.Used())
+		probe := w.fork(w.fs.Clone(), 0)
+		require.NoError(t, probe.open())
+		calls := probe.fs.Calls(crashfs.Any)
+		require.NoError(t, probe.try(500), "the segment's blocks are there")
+		probe.powerCut(t)
+		probe.close()
+		for cut := range calls {
+			for seed := range uint64(5) {
+				c := w.fork(w.fs.Clone(), seed)
+				c.cutAt(cut)
+				_ = c.open()
+				left := c.fs.Crash(c.rng)
+				c.close()
+				c.fs, c.cut = left, -1
+				require.NoError(t, c.open(), "cut at call %d, seed %d", cut, seed)
+				require.NoError(t, c.try(500))
+				c.powerCut(t)
+				c.close()
+			}
+		}
+	}
+}
+
 // TestD07_Debris: swept at open and by passes, by its exact names only; the
 // prepared segment stays.
 func TestD07_Debris(t *testing.T) {

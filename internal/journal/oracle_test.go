@@ -54,18 +54,19 @@ type oracle struct {
 	// damaged frames, by id, with the bytes they became. A copy of those must
 	// be found for as long as they are not where they were.
 	damaged map[uint64][]byte
+	letters map[uint64]bool // frames, by id, that have a dead letter
 }
 
 func newOracle() *oracle {
 	return &oracle{
 		sent: map[uint64]sent{}, stamped: map[Lane]Position{}, tried: map[Lane]Position{}, reclaimed: map[Lane]Position{},
-		damaged: map[uint64][]byte{},
+		damaged: map[uint64][]byte{}, letters: map[uint64]bool{},
 	}
 }
 
 func (o *oracle) clone() *oracle {
 	c := *o
-	c.sent, c.damaged = maps.Clone(o.sent), maps.Clone(o.damaged)
+	c.sent, c.damaged, c.letters = maps.Clone(o.sent), maps.Clone(o.damaged), maps.Clone(o.letters)
 	c.stamped, c.tried, c.reclaimed = maps.Clone(o.stamped), maps.Clone(o.tried), maps.Clone(o.reclaimed)
 	return &c
 }
@@ -84,6 +85,7 @@ type world struct {
 	cut    int  // calls after which the power is cut; -1 = never
 	before int  // calls made before the last kill -9
 	faulty bool // calls were made to fail
+	past   []crashfs.Call
 
 	// mutate takes something from the log that it needs; forOpen the same, but
 	// only while it is being opened.
@@ -431,28 +433,35 @@ func (w *world) check() error {
 	return w.figures()
 }
 
-// keptAside looks for the bytes of every damaged frame: in quarantine, or
-// where they were.
+// keptAside looks for the bytes of every damaged frame, in quarantine or where
+// they were, and for every dead letter.
 func (w *world) keptAside() error {
-	if len(w.o.damaged) == 0 {
-		return nil
-	}
-	var kept [][]byte
-	for _, dir := range []string{path.Join(logDir, quarantineName), logDir} {
-		names, err := w.fs.ReadDir(dir)
+	kept := map[string][][]byte{}
+	for _, dir := range []string{"", quarantineName, deadLetterName} {
+		names, err := w.fs.ReadDir(path.Join(logDir, dir))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		for _, name := range names {
-			if data, err := w.fs.ReadFile(path.Join(dir, name)); err == nil {
-				kept = append(kept, data)
+			if strings.HasSuffix(name, partialSuffix) || dir == "" && len(w.o.damaged) == 0 {
+				continue
+			}
+			if data, err := w.fs.ReadFile(path.Join(logDir, dir, name)); err == nil {
+				kept[dir] = append(kept[dir], data)
 			}
 		}
 	}
+	has := func(dir string, b []byte) bool {
+		return slices.ContainsFunc(kept[dir], func(data []byte) bool { return bytes.Contains(data, b) })
+	}
 	for id, b := range w.o.damaged {
-		if !slices.ContainsFunc(kept, func(data []byte) bool { return bytes.Contains(data, b) }) &&
-			w.o.sent[id].pos >= w.o.reclaimed[w.o.sent[id].lane] {
-			return fmt.Errorf("the damaged bytes of frame %d, which were at %d, are neither there nor in quarantine", id, w.o.sent[id].pos)
+		if s := w.o.sent[id]; !has(quarantineName, b) && !has("", b) && s.pos >= w.o.reclaimed[s.lane] {
+			return fmt.Errorf("the damaged bytes of frame %d, which were at %d, are neither there nor in quarantine", id, s.pos)
+		}
+	}
+	for id := range w.o.letters {
+		if !has(deadLetterName, payloadOf(id, 8)) {
+			return fmt.Errorf("the dead letter of frame %d is lost", id)
 		}
 	}
 	return nil

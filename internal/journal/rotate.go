@@ -152,14 +152,16 @@ func (j *Journal) renewInstalled() error {
 	return j.syncInstalled()
 }
 
-// renewEntry changes the entry without needing a block: the segment goes back
-// under the prepared name and comes again, or, when a prepared file is there,
-// that takes the segment's name over. Whenever the power fails, one of the two
-// names is there: Open takes a log without segments up again from a prepared
-// file with the right header.
+// renewEntry changes the entry: the next prepared file takes the segment's name
+// over, which leaves no moment without it. Only when the volume has no room
+// for a prepared file, the segment goes back under the prepared name and comes
+// again; Open takes a log without segments up again from there.
 func (j *Journal) renewEntry() error {
 	w := &j.writer
 	j.collectPrepared(true)
+	if err := j.replaceInstalled(); !isFull(err) {
+		return err
+	}
 	prepared, name := j.path(preparedName), j.path(w.id.name())
 	mine, err := w.file.Stat()
 	if err != nil {
@@ -171,10 +173,6 @@ func (j *Journal) renewEntry() error {
 	case err != nil:
 		return err
 	case there.Dev != mine.Dev || there.Ino != mine.Ino:
-		err := j.replaceInstalled()
-		if !isFull(err) {
-			return err
-		}
 		if err := j.fs.Unlink(prepared); err != nil { // it was not complete
 			return err
 		}
