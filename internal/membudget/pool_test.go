@@ -4,7 +4,7 @@ package membudget
 
 import (
 	"context"
-	"io"
+	"errors"
 	"net"
 	"runtime"
 	"testing"
@@ -168,7 +168,7 @@ func (c heldCodec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 func ignoreClosed(err error) error {
-	if err == io.EOF || err == grpc.ErrServerStopped {
+	if errors.Is(err, grpc.ErrServerStopped) {
 		return nil
 	}
 	return err

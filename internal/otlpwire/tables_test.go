@@ -151,11 +151,11 @@ func TestAllocatorIsAsTheEstimateHasIt(t *testing.T) {
 		assert.EqualValues(t, sizeClass(n), textBytes(n))
 	}
 	type fat struct {
-		p *int
+		_ *int
 		_ [4]uint64
 	}
 	type fatter struct {
-		p *int
+		_ *int
 		_ [8]uint64
 	}
 	growsAs[int32](t, false)

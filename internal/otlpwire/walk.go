@@ -181,7 +181,7 @@ func (w *walk) fields() (estimate uint64, err *Error) {
 			continue
 		}
 
-		n := 0
+		var n int
 		if pos < len(b) && b[pos] < 0x80 {
 			n = int(b[pos])
 			if pos++; n > len(b)-pos {
