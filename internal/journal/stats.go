@@ -14,6 +14,7 @@ type Stats struct {
 	Disk                   uint64 // bytes allocated in the directory as of the last look
 	ClosedRetained, Sealed int
 	MaxSegments            int   // in effect: what STATE has room for may be less than configured
+	MaxTenants             int   // likewise
 	OldestReceived         int64 // unix ns, of the oldest segment with a frame; 0 = none
 	Rotation               RotationStateKind
 	RotationFailures       int
@@ -60,6 +61,7 @@ func (j *Journal) Stats() Stats {
 		ClosedRetained:   int(p.closed.Load()),
 		Sealed:           int(p.sealed.Load()),
 		MaxSegments:      j.maxSegments,
+		MaxTenants:       j.maxTenants,
 		OldestReceived:   p.oldest.Load(),
 		Rotation:         RotationStateKind(p.rotation.Load()),
 		RotationFailures: int(p.failures.Load()),
