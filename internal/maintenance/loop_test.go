@@ -278,6 +278,29 @@ func TestB03_PressureBringsBothInstantsForwardAndLeavesTheCadenceAlone(t *testin
 	})
 }
 
+// While a pressure barrier runs, housekeeping is due right after it.
+func TestB03_InstantsWhileAPressureBarrierRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newScriptedLog()
+		flushers := NewFlushers(zap.NewNop())
+		defer register(t, flushers, func(context.Context) error { return nil })()
+		log.barrier = func(context.Context) error {
+			time.Sleep(time.Second)
+			return nil
+		}
+		l := Start(log, testConfig(10*time.Minute, time.Minute), flushers, zap.NewNop())
+		defer l.Stop()
+		time.Sleep(2 * time.Second)
+		log.press()
+		synctest.Wait()
+		assert.Equal(t, 12*time.Second, since(log, l.NextHousekeeping()), "start + flush bound")
+		assert.Equal(t, 10*time.Minute, since(log, l.NextBarrier()))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Equal(t, time.Minute, since(log, l.NextHousekeeping()))
+	})
+}
+
 // A blocked node asks for relief all the time and gets none.
 func TestB19_PressureWithoutEffectDoesNotSpin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -342,14 +365,30 @@ func TestB19_RegularPassThatHelpsEndsTheSpacing(t *testing.T) {
 			}
 			return barrier.Progress{}, nil
 		}
-		for _, at := range []time.Duration{0, 1, 2, 3, 4, 6, 13} { // seconds; the distance reaches 6.4 s, then 10 s
-			time.Sleep(at*time.Second - time.Since(log.start))
+		for _, at := range []time.Duration{0, 1000, 2000, 3000, 4000, 6000, 9500, 17000} { // ms; the distance grows to 10 s
+			time.Sleep(at*time.Millisecond - time.Since(log.start))
 			log.press()
+			synctest.Wait()
 		}
 		time.Sleep(20*time.Second - time.Since(log.start))
 		log.taken()
 		log.press()
 		assert.Equal(t, []string{"20s barrier", "20s housekeep 7"}, log.taken())
+	})
+}
+
+// Requests that come while one waits for its turn are answered by that pass.
+func TestB19_RequestsWhileOneWaitsAreOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newScriptedLog()
+		l := Start(log, testConfig(time.Hour, 30*time.Minute), nil, zap.NewNop())
+		defer l.Stop()
+		for range 3 { // the first runs at once, the second waits, the third stays in the channel
+			log.press()
+			synctest.Wait()
+		}
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, []string{"0s barrier", "0s housekeep 7", "100ms barrier", "100ms housekeep 7"}, log.taken())
 	})
 }
 

@@ -40,6 +40,7 @@ var errClosed = errors.New("the extension has shut down")
 type Store struct {
 	dir         string
 	lockTimeout time.Duration
+	syncDir     func(dir string) error // makes a new file's entry durable; a seam for its failure
 
 	mu     sync.Mutex
 	closed bool               // guarded by mu
@@ -63,7 +64,7 @@ func Open(dir string) (*Store, error) {
 	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
 		return nil, fmt.Errorf("storage directory %s: %w", dir, err)
 	}
-	return &Store{dir: dir, lockTimeout: lockTimeout, open: map[string]*Client{}}, nil
+	return &Store{dir: dir, lockTimeout: lockTimeout, syncDir: syncDir, open: map[string]*Client{}}, nil
 }
 
 // Client opens the client of one component's one storage. A second one for the
@@ -83,7 +84,7 @@ func (s *Store) Client(ctx context.Context, kind component.Kind, id component.ID
 	if _, ok := s.open[name]; ok {
 		return nil, fmt.Errorf("storage client %s is already open: a component must close it before it asks for it again", path)
 	}
-	db, err := openFile(path, s.lockTimeout)
+	db, err := s.openFile(path)
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("storage file %s is locked by another process (waited %v): two Collectors must not share a storage directory", path, s.lockTimeout)
@@ -121,14 +122,14 @@ func (s *Store) Close() error {
 
 // openFile opens path and makes its directory entry durable. A damaged file
 // makes bbolt panic in places; that becomes an error.
-func openFile(path string, timeout time.Duration) (db *bbolt.DB, err error) {
+func (s *Store) openFile(path string) (db *bbolt.DB, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("the file is damaged: %v", v)
 		}
 	}()
 	db, err = bbolt.Open(path, fileMode, &bbolt.Options{
-		Timeout:      timeout,
+		Timeout:      s.lockTimeout,
 		NoSync:       false, // the point of this store
 		FreelistType: bbolt.FreelistMapType,
 		NoStatistics: true,
@@ -141,7 +142,7 @@ func openFile(path string, timeout time.Duration) (db *bbolt.DB, err error) {
 		return err
 	})
 	if err == nil {
-		err = syncDir(filepath.Dir(path))
+		err = s.syncDir(s.dir)
 	}
 	if err != nil {
 		return nil, errors.Join(err, db.Close())

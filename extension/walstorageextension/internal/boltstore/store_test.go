@@ -160,6 +160,22 @@ func TestPermissions(t *testing.T) {
 	assert.Len(t, entries, 1, "nothing but the client's file: %v", entries)
 }
 
+// What is acknowledged survives a power cut: every transaction is synced, and
+// a client whose file's directory entry may be lost is not handed out.
+func TestDurability(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	assert.False(t, openClient(t, s, "logs").db.NoSync)
+
+	s.syncDir = func(dir string) error {
+		assert.Equal(t, s.dir, dir)
+		return syscall.EIO
+	}
+	_, err := s.Client(t.Context(), component.KindExporter, exporterID, "traces")
+	require.ErrorIs(t, err, syscall.EIO)
+	s.syncDir = syncDir
+	openClient(t, s, "traces") // the failed attempt left no lock behind
+}
+
 func TestOpenFails(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
