@@ -4,7 +4,6 @@ package journal
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"path"
 	"runtime/metrics"
@@ -91,6 +90,7 @@ func FuzzFrame(f *testing.F) {
 	f.Add(append(bytes.Clone(whole), make([]byte, 100)...), true)
 	f.Add(append(bytes.Clone(whole), gapHeader(1000+uint64(len(whole)-64), 1100+uint64(len(whole)-64), 5, epochOf(fuzzLog, id))...), true)
 	f.Add(append(bytes.Clone(whole[:64]), bytes.Repeat([]byte{0xFF}, 200)...), true)
+	var s scanner // its buffer is kept from one run to the next
 	f.Fuzz(func(t *testing.T, data []byte, reseal bool) {
 		if reseal {
 			data = resealed(data, id)
@@ -104,7 +104,6 @@ func FuzzFrame(f *testing.F) {
 			t.Fatal(err)
 		}
 		withinFile(t, len(data), func() {
-			var s scanner
 			s.reset(file, fuzzLog, id, int64(len(data)))
 			if len(data) < segmentHeaderLen {
 				return
@@ -205,14 +204,27 @@ func FuzzState(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(state, false)
-	f.Add(state, true)
-	f.Add(state[:len(state)-1], true)
-	f.Add(state[:100], true)
-	f.Add([]byte{}, true)
-	f.Fuzz(func(t *testing.T, data []byte, reseal bool) {
+	second := blockSize + int(le.Uint32(state[32:]))
+	used := func(off int) []byte { return state[off : off+int(le.Uint32(state[off:]))] }
+	head, one, two := state[:stateHeaderLen], used(blockSize), used(second)
+	f.Add(head, one, two, false)
+	f.Add(head, one, two, true)
+	f.Add(head, one, []byte{}, true)
+	f.Add(head, []byte{}, two[:slotFixed], true)
+	f.Add(head[:20], one, two, true)
+	f.Add([]byte{}, []byte{}, []byte{}, false)
+	f.Fuzz(func(t *testing.T, head, one, two []byte, reseal bool) {
+		if len(head) > stateHeaderLen || len(one) > blockSize || len(two) > blockSize {
+			t.Skip()
+		}
 		if reseal {
-			data = resealedState(data)
+			head, one, two = resealedHeader(head), resealedSlot(one), resealedSlot(two)
+		}
+		data := append(bytes.Clone(head), make([]byte, second+blockSize-len(head))...)
+		copy(data[blockSize:], one)
+		copy(data[second:], two)
+		if len(two) == 0 {
+			data = data[:blockSize+len(one)]
 		}
 		c := w.fork(w.fs.Clone(), 1)
 		if err := c.fs.WriteFile(logDir+"/STATE", data); err != nil {
@@ -233,23 +245,23 @@ func FuzzState(f *testing.F) {
 	})
 }
 
-func resealedState(data []byte) []byte {
-	data = bytes.Clone(data)
-	if len(data) < stateHeaderLen {
-		return data
+func resealedHeader(b []byte) []byte {
+	if len(b) < stateHeaderLen {
+		return b
 	}
-	binary.LittleEndian.PutUint32(data[60:], sum(0, data[:60]))
-	size := int64(le.Uint32(data[32:]))
-	for _, off := range []int64{blockSize, blockSize + size} {
-		if off+slotFixed > int64(len(data)) {
-			continue
-		}
-		used := int64(le.Uint32(data[off:]))
-		if used >= 8 && off+used <= int64(len(data)) {
-			le.PutUint32(data[off+4:], sum(0, data[off+8:off+used]))
-		}
+	b = bytes.Clone(b)
+	le.PutUint32(b[60:], sum(0, b[:60]))
+	return b
+}
+
+func resealedSlot(b []byte) []byte {
+	if len(b) < slotFixed {
+		return b
 	}
-	return data
+	b = bytes.Clone(b)
+	le.PutUint32(b, uint32(len(b)))
+	le.PutUint32(b[4:], sum(0, b[8:]))
+	return b
 }
 
 // FuzzSegment opens a log one of whose segments, closed or the newest, holds
