@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,9 +132,10 @@ func TestD12_DeadLettersFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, oneFrameGroups)
 		r.p.setReact(poison("bad", consumererror.NewPermanent(errors.New("malformed"))))
-		full := true
+		var full atomic.Bool
+		full.Store(true)
 		r.log.letterOK = func(int) error {
-			if full {
+			if full.Load() {
 				return journal.ErrDeadLetterFull
 			}
 			return nil
@@ -150,7 +152,7 @@ func TestD12_DeadLettersFull(t *testing.T) {
 		require.Equal(t, Blocked, r.state(logLane("t")))
 		require.Equal(t, pos, r.frontier(logLane("t")), "nothing is dropped to make room")
 		assert.Contains(t, r.Lanes()[1].LastError, "no room for another dead letter")
-		full = false
+		full.Store(false)
 		time.Sleep(time.Minute)
 		r.wait()
 		assert.Equal(t, r.log.Durable(), r.frontier(logLane("t")))

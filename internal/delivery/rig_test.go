@@ -201,6 +201,7 @@ func (r *memReader) Close() error               { return nil }
 // call is one Consume call, as the pipeline sees it.
 type call struct {
 	ctx    context.Context
+	began  time.Time
 	signal string
 	tenant string
 	frames []journal.Position
@@ -287,7 +288,7 @@ func (p *sink) consume(ctx context.Context, bodies []string) error {
 	if !ok {
 		return errors.New("no frame range in the context")
 	}
-	c := &call{ctx: ctx, signal: r.Signal.String(), tenant: r.Tenant, bodies: bodies, answer: make(chan error, 1)}
+	c := &call{ctx: ctx, began: time.Now(), signal: r.Signal.String(), tenant: r.Tenant, bodies: bodies, answer: make(chan error, 1)}
 	for _, f := range r.Frames {
 		c.frames = append(c.frames, journal.Position(f.Position))
 	}
@@ -318,6 +319,12 @@ func (p *sink) setReact(f func(*call) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.react = f
+}
+
+func (p *sink) mostAtOnce() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.most
 }
 
 func (p *sink) all() []*call {
