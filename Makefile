@@ -111,6 +111,10 @@ e2e-short: build .tools/telemetrygen
 e2e-browser: build ## the status page in headless Chromium; pictures of every state go to WEIR_SCREENSHOTS if set
 	go -C extension/walstorageextension/internal/browsertest test -tags browser -count=1 -timeout 10m ./...
 
+.PHONY: soak
+soak: build ## load for FOR (10m) with a sink that comes and goes: disk, memory, files, goroutines
+	WEIR_E2E_SOAK=$(or $(FOR),10m) $(E2E) -timeout 0 -v -run G03 ./e2e
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	@for pkg in $$(go list ./...); do \

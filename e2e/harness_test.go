@@ -59,11 +59,13 @@ type nodeSettings struct {
 	Wal      string // YAML lines below wal:
 	Delivery string // YAML lines below delivery:
 	Extra    string // YAML lines below otlp_wal:
+	Pprof    string // address of the pprof extension; "" = without
 	Profiles bool
 }
 
 var nodeTemplate = template.Must(template.New("node").Parse(`
 extensions:
+{{with .Pprof}}  pprof: { endpoint: "{{.}}" }{{end}}
   wal_storage:
     barrier_interval: 1s
     housekeeping_interval: 1s
@@ -88,7 +90,7 @@ exporters:
     sending_queue: { enabled: false }
     retry_on_failure: { enabled: false }
 service:
-  extensions: [wal_storage]
+  extensions: [wal_storage{{if .Pprof}}, pprof{{end}}]
   telemetry:
     metrics:
       readers:

@@ -63,7 +63,7 @@ func TestG01_KillLoop(t *testing.T) {
 	}
 	const generated = 400
 	generator := generate(t, addrs["grpc"], generated)
-	flap(t, sink)
+	stopFlapping := flap(t, sink)
 
 	for k := range kills(t) {
 		alive := time.Duration(300+random.IntN(2500)) * time.Millisecond
@@ -77,7 +77,7 @@ func TestG01_KillLoop(t *testing.T) {
 	}
 	senders.end()
 	require.NoError(t, generator(), "telemetrygen")
-	sink.SetDown(false)
+	stopFlapping()
 
 	r := allArrive(t, ledger, sink)
 	require.NoError(t, sink.Wait(within(t), func(map[ID]int) bool { return sink.services["telemetrygen"] >= generated }),
@@ -120,6 +120,7 @@ type senders struct {
 	ledger *Ledger
 	stop   chan struct{}
 	all    sync.WaitGroup
+	over   []Sender
 }
 
 func load(t *testing.T, l *Ledger) *senders {
@@ -132,6 +133,7 @@ func load(t *testing.T, l *Ledger) *senders {
 // add begins a sender. A patient one sends a batch until it is acknowledged,
 // as stock exporters do; an impatient one tries once.
 func (s *senders) add(over Sender, patient bool) {
+	s.over = append(s.over, over)
 	s.all.Go(func() {
 		for i := 0; s.t.Context().Err() == nil; i++ {
 			select {
@@ -144,10 +146,14 @@ func (s *senders) add(over Sender, patient bool) {
 	})
 }
 
-// end lets every sender finish its batch.
+// end lets every sender finish its batch, and closes its connection.
 func (s *senders) end() {
+	s.t.Helper()
 	close(s.stop)
 	s.all.Wait()
+	for _, over := range s.over {
+		require.NoError(s.t, over.Close())
+	}
 }
 
 // attempt bounds one try of a sender: above what a commit takes by far, below
@@ -179,8 +185,9 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// flap takes the sink down and up until the test ends.
-func flap(t *testing.T, sink *Sink) {
+// flap takes the sink down and up until it is stopped, or the test ends, and
+// leaves it up.
+func flap(t *testing.T, sink *Sink) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
@@ -192,10 +199,13 @@ func flap(t *testing.T, sink *Sink) {
 			pause(ctx, 1200*time.Millisecond)
 		}
 	})
-	t.Cleanup(func() {
+	stop = func() {
 		cancel()
 		done.Wait()
-	})
+		sink.SetDown(false)
+	}
+	t.Cleanup(stop)
+	return stop
 }
 
 // generate runs telemetrygen, a client written by others, as its own process.
