@@ -60,13 +60,18 @@ func newSite(t *testing.T, clean bool) *site {
 	return s
 }
 
-// mustAppend appends frames of a few hundred bytes as one group.
+// mustAppend appends frames of a few hundred bytes, of any lanes, as one group.
 func (w *world) mustAppend(t testing.TB, n int) {
+	t.Helper()
+	w.mustAppendOf(t, n, testLanes...)
+}
+
+func (w *world) mustAppendOf(t testing.TB, n int, lanes ...Lane) {
 	t.Helper()
 	var ids []uint64
 	var tickets []*Ticket
 	for range n {
-		id, f := w.frameOf(testLanes[w.rng.IntN(len(testLanes))], 300+w.rng.IntN(500))
+		id, f := w.frameOf(lanes[w.rng.IntN(len(lanes))], 300+w.rng.IntN(500))
 		ticket := w.admit(f)
 		require.NotNil(t, ticket, "refused in state %v", w.j.Stats())
 		ids, tickets = append(ids, id), append(tickets, ticket)

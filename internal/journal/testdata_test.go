@@ -56,20 +56,22 @@ func buildV1(t *testing.T) *crashfs.FS {
 	w := newWorld(16)
 	w.cfg.Preallocate = false
 	require.NoError(t, w.open())
-	for i := range 5 {
-		w.mustAppend(t, 3)
-		w.mustAppend(t, 1)
+	for i := range 6 {
+		w.mustAppendOf(t, 3, testLanes[i])
+		w.mustAppendOf(t, 1, testLanes[i])
 		require.NoError(t, w.rotateNow())
 		if i == 1 {
 			w.drain(t)
 		}
 	}
 	w.mustAppend(t, 2)
-	half := map[Lane]Position{}
-	for _, l := range testLanes[:3] {
-		half[l] = w.j.Segments()[1].Base
-	}
-	require.NoError(t, w.stamp(half))
+	require.NoError(t, w.stamp(map[Lane]Position{
+		testLanes[2]: w.j.Segments()[0].Base + 1, // inside its segment
+		testLanes[3]: w.j.Durable(),              // its segment goes, from the middle of the log
+	}))
+	require.Equal(t, 1, w.pass(100))
+	w.mustAppend(t, 1)
+	require.NoError(t, w.stamp(map[Lane]Position{})) // records the hole
 	frames, err := w.read(w.j)
 	require.NoError(t, err)
 	require.NoError(t, w.j.WriteDeadLetter(frames[0], "the sink said no", 1<<20))
