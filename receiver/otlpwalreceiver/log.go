@@ -17,9 +17,9 @@ type maintainedLog struct{ *walReceiver }
 var _ barrier.Log = (*maintainedLog)(nil)
 
 // Barrier records durably what was settled.
-func (l *maintainedLog) Barrier(ctx context.Context, force bool) error {
+func (l *maintainedLog) Barrier(ctx context.Context, why barrier.Occasion) error {
 	begin := time.Now()
-	err := l.coordinator.Barrier(ctx, force)
+	err := l.coordinator.Barrier(ctx, why)
 	l.telemetry.barrier(time.Since(begin), err)
 	return err
 }

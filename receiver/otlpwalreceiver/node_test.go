@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/plog"
@@ -159,6 +160,7 @@ type nodeOptions struct {
 	change  func(*Config)
 	every   time.Duration // both maintenance intervals; 0 = an hour, that is never
 	logger  *zap.Logger
+	metrics *componenttest.Telemetry
 }
 
 // newNode makes a node that is not started.
@@ -193,6 +195,9 @@ func newNode(t testing.TB, o nodeOptions) *node {
 	})
 	require.NoError(t, confmap.Validate(cfg))
 	set := receivertest.NewNopSettings(metadata.Type)
+	if o.metrics != nil {
+		set.TelemetrySettings = o.metrics.NewTelemetrySettings()
+	}
 	if o.logger != nil {
 		set.Logger = o.logger
 	}

@@ -202,7 +202,7 @@ func (r *walReceiver) shutdown(ctx context.Context) error {
 	}
 	if r.unregister != nil {
 		r.unregister()
-		errs = append(errs, r.coordinator.Barrier(ctx, true))
+		errs = append(errs, r.coordinator.Barrier(ctx, barrier.Final))
 	}
 	if r.delivery != nil {
 		r.delivery.Close()

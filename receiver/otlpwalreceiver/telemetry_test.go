@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package otlpwalreceiver
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer/consumererror"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/otelweir/weir/internal/otlpwire"
+	"github.com/otelweir/weir/internal/refusal"
+)
+
+func newMetrics(t *testing.T) *componenttest.Telemetry {
+	tt := componenttest.NewTelemetry()
+	t.Cleanup(func() { require.NoError(t, tt.Shutdown(context.Background())) })
+	return tt
+}
+
+// sum adds up an instrument's values over the attributes wanted.
+func sum(t *testing.T, tt *componenttest.Telemetry, name string, want ...attribute.KeyValue) (total int64) {
+	t.Helper()
+	m, err := tt.GetMetric(name)
+	require.NoError(t, err)
+	var points []metricdata.DataPoint[int64]
+	switch d := m.Data.(type) {
+	case metricdata.Sum[int64]:
+		points = d.DataPoints
+	case metricdata.Gauge[int64]:
+		points = d.DataPoints
+	default:
+		t.Fatalf("%s is %T", name, d)
+	}
+points:
+	for _, p := range points {
+		for _, w := range want {
+			if v, ok := p.Attributes.Value(w.Key); !ok || v != w.Value {
+				continue points
+			}
+		}
+		total += p.Value
+	}
+	return total
+}
+
+// registered are the instruments of the registry.
+func registered(t *testing.T) map[string]any {
+	b, err := os.ReadFile("../../metadata.yaml")
+	require.NoError(t, err)
+	var registry struct {
+		Telemetry struct {
+			Metrics map[string]any `yaml:"metrics"`
+		} `yaml:"telemetry"`
+	}
+	require.NoError(t, yaml.Unmarshal(b, &registry))
+	require.NotEmpty(t, registry.Telemetry.Metrics)
+	return registry.Telemetry.Metrics
+}
+
+// absentAtFirst have nothing to say before something happened.
+var absentAtFirst = map[string]bool{
+	"wal.backpressure.last_refusal":          true,
+	"wal.backpressure.last_refusal.segments": true,
+	"wal.tenant_capacity.last_refusal":       true,
+	"wal.unreclaimed.age":                    true,
+	"wal.barrier.duration":                   true,
+	"wal.delivery.duration":                  true,
+	"wal.group.frames":                       true,
+	"wal.group.size":                         true,
+	"wal.sync.duration":                      true,
+}
+
+func TestF01_EveryInstrumentIsFed(t *testing.T) {
+	tt := newMetrics(t)
+	n := startNode(t, nodeOptions{metrics: tt})
+	names := registered(t)
+	for name := range names {
+		_, err := tt.GetMetric("otelcol." + name)
+		assert.Equal(t, absentAtFirst[name], err != nil, "%s at start", name)
+	}
+	for reason := range refusal.Count {
+		assert.Zero(t, sum(t, tt, "otelcol.wal.refusals", attribute.String("error.type", reason.String())))
+	}
+
+	n.sink.set(errDown)
+	_, err := n.fill(requestOfSize(t, 200<<10))
+	require.Error(t, err)
+	require.NoError(t, n.recv.coordinator.Barrier(t.Context(), barrier.Regular))
+	eventually(t, "delivery was tried", func() bool { return n.sink.calls() > 0 })
+	for name := range names {
+		if name == "wal.backpressure.last_refusal.segments" || name == "wal.tenant_capacity.last_refusal" {
+			continue // other bounds
+		}
+		_, err := tt.GetMetric("otelcol." + name)
+		assert.NoError(t, err, name)
+	}
+	assert.EqualValues(t, 1, sum(t, tt, "otelcol.wal.backpressure.refusing", attribute.String("cause", "bytes")))
+	assert.EqualValues(t, 1, sum(t, tt, "otelcol.wal.refusals", attribute.String("error.type", "wal_backpressure_bytes"), attribute.String("transport", "grpc")))
+	assert.EqualValues(t, n.unreclaimed(), sum(t, tt, "otelcol.wal.unreclaimed.size"))
+	assert.EqualValues(t, uint64(n.cfg.WAL.limit())-n.unreclaimed(), sum(t, tt, "otelcol.wal.capacity_remaining"))
+	assert.Greater(t, sum(t, tt, "otelcol.wal.backpressure.last_refusal", attribute.String("measurement", "projected")), int64(n.cfg.WAL.limit()))
+
+	require.NoError(t, (&maintainedLog{n.recv}).Barrier(t.Context(), barrier.Regular))
+	_, err = tt.GetMetric("otelcol.wal.barrier.duration")
+	require.NoError(t, err)
+	n.stop()
+	_, err = tt.GetMetric("otelcol.wal.unreclaimed.size")
+	assert.Error(t, err, "a stopped receiver observes nothing")
+}
+
+// conserved wants: recovered + accepted = settled + dead-lettered + dropped +
+// pending.
+func conserved(t *testing.T, tt *componenttest.Telemetry) {
+	t.Helper()
+	in := sum(t, tt, "otelcol.wal.recovery.items") + sum(t, tt, "otelcol.wal.accepted.items")
+	out := sum(t, tt, "otelcol.wal.settled.items") + sum(t, tt, "otelcol.wal.dead_letter.items") +
+		sum(t, tt, "otelcol.wal.dropped.items") + sum(t, tt, "otelcol.wal.pending.items")
+	assert.Equal(t, in, out, "items in and out")
+}
+
+func TestF02_Conservation(t *testing.T) {
+	poison := consumererror.NewPermanent(errors.New("poison"))
+	tt := newMetrics(t)
+	n := startNode(t, nodeOptions{metrics: tt})
+	for _, s := range signals {
+		require.NoError(t, n.export(t.Context(), s, requestOf(t, s, 5)))
+	}
+	eventually(t, "delivered", func() bool { return sum(t, tt, "otelcol.wal.settled.items") == 20 })
+	n.sink.set(poison)
+	require.NoError(t, n.export(t.Context(), otlpwire.Logs, requestOf(t, otlpwire.Logs, 2)))
+	eventually(t, "set aside", func() bool { return sum(t, tt, "otelcol.wal.dead_letter.items") == 2 })
+	n.sink.set(errDown)
+	for _, s := range signals {
+		require.NoError(t, n.export(t.Context(), s, requestOf(t, s, 3)))
+	}
+	eventually(t, "all is known to be pending", func() bool { return sum(t, tt, "otelcol.wal.pending.items") == 12 })
+	conserved(t, tt)
+	fs := n.kill()
+
+	tt = newMetrics(t)
+	n = startNode(t, nodeOptions{metrics: tt, fs: fs, change: func(c *Config) { c.Delivery.OnPermanentError = policyDrop }})
+	n.sink.set(poison)
+	require.NoError(t, n.export(t.Context(), otlpwire.Traces, requestOf(t, otlpwire.Traces, 4)))
+	eventually(t, "all is gone", func() bool {
+		return sum(t, tt, "otelcol.wal.pending.items") == 0 && sum(t, tt, "otelcol.wal.dropped.items") > 4
+	})
+	conserved(t, tt)
+	n.stop()
+}
+
+// The Collector's own receiver metrics count what is durable as accepted and
+// what was refused or is undecided as not.
+func TestReceiverMetricsCountAtTheDurableAck(t *testing.T) {
+	tt := newMetrics(t)
+	n := startNode(t, nodeOptions{metrics: tt})
+	n.sink.set(errDown) // accepted has nothing to do with delivery
+	for name, s := range map[string]signal{
+		"log_records": otlpwire.Logs, "spans": otlpwire.Traces, "metric_points": otlpwire.Metrics, "profile_samples": otlpwire.Profiles,
+	} {
+		payload, json := sampleOf(t, s, 7)
+		require.NoError(t, n.export(t.Context(), s, payload))
+		require.Equal(t, 200, n.post(s, contentJSON, json).code)
+		for _, transport := range transportNames {
+			assert.EqualValues(t, 7, sum(t, tt, "otelcol_receiver_accepted_"+name, attribute.String("transport", transport)), "%s %s", name, transport)
+		}
+	}
+	n.recv.front.identity.required, n.recv.front.identity.tenantKey = true, "x-tenant" // refuses everything from now on
+	require.Error(t, n.export(t.Context(), otlpwire.Logs, requestOf(t, otlpwire.Logs, 9)))
+	assert.EqualValues(t, 9, sum(t, tt, "otelcol_receiver_refused_log_records"))
+	assert.EqualValues(t, 14, sum(t, tt, "otelcol_receiver_accepted_log_records"))
+	n.stop()
+}
