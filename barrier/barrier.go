@@ -101,10 +101,8 @@ type Flusher interface {
 // Log is a write-ahead log as its maintenance sees it. Barrier and Housekeep
 // are called from one goroutine.
 type Log interface {
-	// Barrier records durably what was settled. With force, or when the log
-	// itself finds it necessary, it asks every flusher to flush first (see
-	// [Schedule].Flush).
-	Barrier(ctx context.Context, force bool) error
+	// Barrier records durably what was settled.
+	Barrier(ctx context.Context, why Occasion) error
 	// Housekeep unlinks at most maxUnlinks settled segments.
 	Housekeep(ctx context.Context, maxUnlinks int) (Progress, error)
 	// Pressure delivers a value when the log wants both passes early.
@@ -113,6 +111,21 @@ type Log interface {
 	// from any goroutine at any time.
 	Status() Status
 }
+
+// Occasion is why a barrier runs. It decides whether the sinks are asked to
+// flush before it (see [Schedule].Flush).
+type Occasion uint8
+
+const (
+	// Regular: its interval is over. The log has the sinks flush if it finds
+	// that necessary: when it refuses, or too much of it waits for sinks.
+	Regular Occasion = iota
+	// Early: the log asked for it by Pressure. Sinks are not flushed, or a
+	// busy log would make small files of everything.
+	Early
+	// Final: the log is shutting down, and the sinks are always flushed.
+	Final
+)
 
 // Progress says what a housekeeping pass did.
 type Progress struct {

@@ -38,7 +38,7 @@ type fakeLog struct {
 	hold     chan struct{} // a barrier waits for it
 }
 
-func (f *fakeLog) Barrier(context.Context, bool) error {
+func (f *fakeLog) Barrier(context.Context, barrier.Occasion) error {
 	f.mu.Lock()
 	f.barriers++
 	f.mu.Unlock()

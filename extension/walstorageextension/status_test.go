@@ -119,7 +119,7 @@ func TestHistoryIsSampled(t *testing.T) {
 // panickingBarrierLog survives its passes but not its status.
 type panickingBarrierLog struct{ panickingLog }
 
-func (panickingBarrierLog) Barrier(context.Context, bool) error { return nil }
+func (panickingBarrierLog) Barrier(context.Context, barrier.Occasion) error { return nil }
 
 func (panickingBarrierLog) Housekeep(context.Context, int) (barrier.Progress, error) {
 	return barrier.Progress{}, nil

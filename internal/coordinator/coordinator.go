@@ -58,9 +58,9 @@ type Coordinator struct {
 	pressure     chan struct{}
 
 	// Owned by the maintenance goroutine.
-	lastForced time.Time
-	floors     floors
-	floor      atomic.Pointer[barrier.FloorStatus]
+	lastFlush time.Time
+	floors    floors
+	floor     atomic.Pointer[barrier.FloorStatus]
 
 	leaders sync.WaitGroup // goroutines that see an abandoned ticket to its end
 }

@@ -20,11 +20,11 @@ type pass struct {
 
 var errNotBound = errors.New("the log is not started yet")
 
-// Barrier makes durable what was settled: the log's half of contract §5. force
-// asks the sinks to flush first; so does a set latch, or more bytes held by
-// handles than the pressure watermark allows, each at most once per barrier
-// interval.
-func (c *Coordinator) Barrier(ctx context.Context, force bool) error {
+// Barrier makes durable what was settled: the log's half of contract §5. The
+// sinks are asked to flush first by the final barrier, and by a regular one
+// when the latch is set or handles hold more bytes than the pressure watermark
+// allows, at most once per barrier interval; never by an early one.
+func (c *Coordinator) Barrier(ctx context.Context, why barrier.Occasion) error {
 	sp, lp := c.schedule.Load(), c.lanes.Load()
 	if sp == nil || lp == nil {
 		return errNotBound
@@ -35,8 +35,8 @@ func (c *Coordinator) Barrier(ctx context.Context, force bool) error {
 	c.withTurn(func() { rotation = c.Journal.RotateIfAged() })
 
 	now := time.Now()
-	if force || (c.wantsFlush(schedule, lanes) && now.Sub(c.lastForced) >= schedule.BarrierInterval()) {
-		c.lastForced = now
+	if why == barrier.Final || why == barrier.Regular && c.wantsFlush(schedule, lanes) && now.Sub(c.lastFlush) >= schedule.BarrierInterval() {
+		c.lastFlush = now
 		schedule.Flush(ctx)
 	}
 	c.settledBytes.Store(0)

@@ -249,7 +249,7 @@ func TestD05_OldHorizonsRuleAfterAFailedCommit(t *testing.T) {
 	r.fill(logsLane, 40*unit)
 	r.settleAll()
 	remove := r.fs.Inject(crashfs.Fault{Op: crashfs.OpDatasync, Match: "STATE", Err: syscall.EIO})
-	require.Error(t, r.c.Barrier(t.Context(), false))
+	require.Error(t, r.c.Barrier(t.Context(), barrier.Regular))
 	assert.Zero(t, r.housekeep(), "nothing moved")
 	remove()
 	r.barrier()
@@ -305,7 +305,9 @@ func TestForcedBarrierFlushesFirst(t *testing.T) {
 		r.sink.held = r.cfg.Limit/2 + 1
 		r.barrier()
 		assert.Equal(t, 3, r.time.flushes, "handles hold more than the watermark")
-		require.NoError(t, r.c.Barrier(t.Context(), true))
+		require.NoError(t, r.c.Barrier(t.Context(), barrier.Early))
+		require.Equal(t, 3, r.time.flushes)
+		require.NoError(t, r.c.Barrier(t.Context(), barrier.Final))
 		assert.Equal(t, 4, r.time.flushes, "asked for")
 	})
 }
@@ -313,5 +315,5 @@ func TestForcedBarrierFlushesFirst(t *testing.T) {
 func TestBarrierBeforeBind(t *testing.T) {
 	r := newRig(t)
 	c := New(r.set)
-	assert.True(t, errors.Is(c.Barrier(t.Context(), false), errNotBound))
+	assert.True(t, errors.Is(c.Barrier(t.Context(), barrier.Regular), errNotBound))
 }

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/otelweir/weir/barrier"
 	"github.com/otelweir/weir/internal/fsys/crashfs"
 	"github.com/otelweir/weir/internal/journal"
 	"github.com/otelweir/weir/internal/refusal"
@@ -211,7 +212,7 @@ func (r *rig) settleAll() {
 
 func (r *rig) barrier() {
 	r.t.Helper()
-	require.NoError(r.t, r.c.Barrier(r.t.Context(), false))
+	require.NoError(r.t, r.c.Barrier(r.t.Context(), barrier.Regular))
 }
 
 func (r *rig) housekeep() int {

@@ -164,7 +164,7 @@ func (l *Loop) runBarrier(ctx context.Context, pressed bool) {
 	l.publish(l.barrierDue, later(housekeepingDue, start.Add(l.FlushBound())))
 
 	l.begin(&l.barriers, start)
-	err := unlessStopped(ctx, callBarrier(ctx, l.log))
+	err := unlessStopped(ctx, callBarrier(ctx, l.log, pressed))
 	l.end(&l.barriers, start, barrier.Progress{}, err)
 	l.barrierErrors.observe(err)
 }
@@ -184,9 +184,13 @@ func (l *Loop) runHousekeeping(ctx context.Context) (removed int) {
 	return progress.Removed
 }
 
-func callBarrier(ctx context.Context, log barrier.Log) (err error) {
+func callBarrier(ctx context.Context, log barrier.Log, pressed bool) (err error) {
 	defer recoverInto(&err)
-	return log.Barrier(ctx, false)
+	why := barrier.Regular
+	if pressed {
+		why = barrier.Early
+	}
+	return log.Barrier(ctx, why)
 }
 
 func callHousekeep(ctx context.Context, log barrier.Log, maxUnlinks int) (p barrier.Progress, err error) {

@@ -55,8 +55,8 @@ func (s *scriptedLog) enter(what string) func() {
 	}
 }
 
-func (s *scriptedLog) Barrier(ctx context.Context, force bool) error {
-	defer s.enter(map[bool]string{false: "barrier", true: "forced barrier"}[force])()
+func (s *scriptedLog) Barrier(ctx context.Context, why barrier.Occasion) error {
+	defer s.enter([...]string{barrier.Regular: "barrier", barrier.Early: "early barrier", barrier.Final: "final barrier"}[why])()
 	if s.barrier == nil {
 		return nil
 	}
@@ -260,7 +260,7 @@ func TestB03_PressureBringsBothInstantsForwardAndLeavesTheCadenceAlone(t *testin
 
 		time.Sleep(2 * time.Second)
 		log.press()
-		assert.Equal(t, []string{"2s barrier", "2s housekeep 7"}, log.taken(), "both passes at once, the barrier not forced")
+		assert.Equal(t, []string{"2s early barrier", "2s housekeep 7"}, log.taken(), "both passes at once, the barrier one that never flushes")
 		assert.Equal(t, 30*time.Second, since(log, l.NextBarrier()))
 		assert.Equal(t, 10*time.Second, since(log, l.NextHousekeeping()))
 
@@ -270,7 +270,7 @@ func TestB03_PressureBringsBothInstantsForwardAndLeavesTheCadenceAlone(t *testin
 		assert.Equal(t, 2100*time.Millisecond, since(log, l.NextBarrier()))
 		assert.Equal(t, 2100*time.Millisecond, since(log, l.NextHousekeeping()))
 		time.Sleep(100 * time.Millisecond)
-		assert.Equal(t, []string{"2.1s barrier", "2.1s housekeep 7"}, log.taken())
+		assert.Equal(t, []string{"2.1s early barrier", "2.1s housekeep 7"}, log.taken())
 		assert.Equal(t, 30*time.Second, since(log, l.NextBarrier()))
 
 		time.Sleep(30*time.Second - time.Since(log.start))
@@ -316,7 +316,7 @@ func TestB19_PressureWithoutEffectDoesNotSpin(t *testing.T) {
 		var at []string
 		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 			for _, pass := range log.taken() {
-				if instant, ok := strings.CutSuffix(pass, " barrier"); ok {
+				if instant, ok := strings.CutSuffix(pass, " early barrier"); ok {
 					at = append(at, instant)
 				}
 			}
@@ -373,7 +373,7 @@ func TestB19_RegularPassThatHelpsEndsTheSpacing(t *testing.T) {
 		time.Sleep(20*time.Second - time.Since(log.start))
 		log.taken()
 		log.press()
-		assert.Equal(t, []string{"20s barrier", "20s housekeep 7"}, log.taken())
+		assert.Equal(t, []string{"20s early barrier", "20s housekeep 7"}, log.taken())
 	})
 }
 
@@ -388,7 +388,7 @@ func TestB19_RequestsWhileOneWaitsAreOne(t *testing.T) {
 			synctest.Wait()
 		}
 		time.Sleep(10 * time.Second)
-		assert.Equal(t, []string{"0s barrier", "0s housekeep 7", "100ms barrier", "100ms housekeep 7"}, log.taken())
+		assert.Equal(t, []string{"0s early barrier", "0s housekeep 7", "100ms early barrier", "100ms housekeep 7"}, log.taken())
 	})
 }
 
@@ -408,7 +408,7 @@ func TestB19_RequestsDuringAPassAreOne(t *testing.T) {
 		log.press()
 		log.press()
 		time.Sleep(10 * time.Second)
-		assert.Equal(t, []string{"0s barrier", "1s housekeep 7", "1s barrier", "2s housekeep 7"}, log.taken())
+		assert.Equal(t, []string{"0s early barrier", "1s housekeep 7", "1s early barrier", "2s housekeep 7"}, log.taken())
 	})
 }
 
