@@ -184,9 +184,8 @@ type Frame struct {
 	Metadata []byte   // from EncodeMetadata, whose tenant is Tenant
 	Payload  [][]byte // the pieces of the payload as they arrived
 
-	length int    // of the payload
 	body   uint32 // checksum of payload ‖ metadata
-	ticket *Ticket
+	ticket Ticket // part of the frame: a refused frame costs no memory besides
 }
 
 // Sum checksums the frame's body and readies its ticket. Call it before taking
@@ -198,13 +197,13 @@ func (f *Frame) Sum() {
 		crc = sum(crc, p)
 		n += len(p)
 	}
-	f.length, f.body = n, sum(crc, f.Metadata)
-	f.ticket = &Ticket{frame: f, framed: FramedLen(len(f.Metadata), n), done: make(chan struct{})}
+	f.body = sum(crc, f.Metadata)
+	f.ticket = Ticket{frame: f, framed: FramedLen(len(f.Metadata), n)}
 }
 
 // FramedLen is what the frame takes in the log, in bytes.
 func (f *Frame) FramedLen() uint64 {
-	if f.ticket != nil {
+	if f.ticket.framed != 0 {
 		return f.ticket.framed
 	}
 	n := 0

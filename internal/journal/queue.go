@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// Ticket is a queued frame.
+// Ticket is a queued frame. It lives in its Frame.
 type Ticket struct {
 	frame  *Frame
 	framed uint64
@@ -164,7 +164,8 @@ func (j *Journal) RotationState() RotationState { return j.rotation.snapshot() }
 // The frame must have been summed. Call it under the journal lock with the
 // token RotationDue gave in the same hold.
 func (j *Journal) Enqueue(f *Frame, r Rotation) *Ticket {
-	t := f.ticket
+	t := &f.ticket
+	t.done = make(chan struct{})
 	if j.closed {
 		t.err = &AppendError{Op: "append", Err: ErrClosed}
 		close(t.done)
