@@ -81,7 +81,7 @@ func fuzzSegment(id segmentID, frames int) []byte {
 	return b
 }
 
-func FuzzFrame(f *testing.F) {
+func FuzzC14_Frame(f *testing.F) {
 	id := segmentID{1000, 3}
 	whole := fuzzSegment(id, 4)
 	f.Add(whole, false)
@@ -135,7 +135,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-func FuzzSummary(f *testing.F) {
+func FuzzC14_Summary(f *testing.F) {
 	e := epochOf(fuzzLog, segmentID{7, 1})
 	s := &segment{id: segmentID{7, 1}, end: 500, frames: 3, firstReceived: 1, lastReceived: 9}
 	s.spans = []span{{lane: &lane{Lane: Lane{"tenant", KindTraces}}, first: 7, last: 300, frames: 3, items: 12}}
@@ -155,7 +155,7 @@ func FuzzSummary(f *testing.F) {
 	})
 }
 
-func FuzzMetadata(f *testing.F) {
+func FuzzC14_Metadata(f *testing.F) {
 	for _, kept := range [][]Entry{nil, {{"k", "v"}}, {{"k", "v"}, {"k", ""}, {"", "w"}}} {
 		b, err := EncodeMetadata("tenant", kept)
 		if err != nil {
@@ -183,9 +183,9 @@ func FuzzMetadata(f *testing.F) {
 	})
 }
 
-// FuzzState opens a log whose STATE is any bytes, with right checksums at
+// FuzzC14_State opens a log whose STATE is any bytes, with right checksums at
 // times: it opens whole or refuses.
-func FuzzState(f *testing.F) {
+func FuzzC14_State(f *testing.F) {
 	w := newWorld(5)
 	if err := w.open(); err != nil {
 		f.Fatal(err)
@@ -264,10 +264,10 @@ func resealedSlot(b []byte) []byte {
 	return b
 }
 
-// FuzzSegment opens a log one of whose segments, closed or the newest, holds
+// FuzzC14_Segment opens a log one of whose segments, closed or the newest, holds
 // any bytes behind its header: fail opens it whole or says why not, and what
 // quarantine opened once opens ever after.
-func FuzzSegment(f *testing.F) {
+func FuzzC14_Segment(f *testing.F) {
 	w := newWorld(6)
 	w.cfg.Preallocate = false
 	if err := w.open(); err != nil {
