@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -283,6 +284,15 @@ func TestScanReadsOnce(t *testing.T) {
 	require.Equal(t, size, c.bytes.Load())
 }
 
+// cpuTime is what the process has used of its processors.
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 // BenchmarkScan compares a full scan with a bare loop of read and CRC32C over
 // the same file.
 func BenchmarkScan(b *testing.B) {
@@ -312,6 +322,8 @@ func BenchmarkScan(b *testing.B) {
 		b.Run(fmt.Sprintf("bare/%d", payload), func(b *testing.B) {
 			b.SetBytes(size)
 			buf := make([]byte, scanBuffer)
+			begun := cpuTime(b)
+			defer func() { b.ReportMetric(float64(cpuTime(b)-begun)/float64(b.N), "cpu-ns/op") }()
 			for b.Loop() {
 				crc := uint32(0)
 				for off := int64(0); off < size; {
@@ -327,6 +339,8 @@ func BenchmarkScan(b *testing.B) {
 		b.Run(fmt.Sprintf("scan/%d", payload), func(b *testing.B) {
 			b.SetBytes(size)
 			var s scanner
+			begun := cpuTime(b)
+			defer func() { b.ReportMetric(float64(cpuTime(b)-begun)/float64(b.N), "cpu-ns/op") }()
 			for b.Loop() {
 				s.reset(f, j.log, segmentID{}, segmentHeaderLen+size)
 				if _, last, _, _, err := s.walk(func(*frameHeader, []byte) error { return nil }); err != nil || last != s.end {

@@ -22,12 +22,13 @@ type scanner struct {
 	epoch epoch
 	end   int64 // bytes at or past it are not looked at
 
-	buf  []byte
-	off  int64 // file offset of buf[0]
-	n    int   // valid bytes of buf
-	meta [1<<16 - 1]byte
-	// tenant of the last verified frame; in meta
-	tenant []byte
+	buf []byte
+	off int64 // file offset of buf[0]
+	n   int   // valid bytes of buf
+	// rest is what a checksum covers behind the payload: metadata, header,
+	// epoch of the frame being verified.
+	rest   [1<<16 - 1 + frameHeaderLen - 4 + 8]byte
+	tenant []byte // of the last verified frame; in rest
 }
 
 // reset points the scanner at another file and keeps its buffer.
@@ -75,40 +76,54 @@ func (s *scanner) verify(off int64) (h frameHeader, bad, err error) {
 	if err != nil {
 		return h, nil, err
 	}
-	var raw [frameHeaderLen]byte
-	copy(raw[:], w)
-	h = decodeFrameHeader(raw[:])
+	h = decodeFrameHeader(w)
 	if bad := h.check(s.id.position(off), uint64(s.end-off)); bad != nil {
 		return h, bad, nil
 	}
-	var body uint32
+	// What follows the payload in the checksum is gathered in s.rest.
+	meta := int(h.metadata)
+	if h.kind == kindGap {
+		meta = 0
+	}
+	rest := s.rest[:meta+frameHeaderLen-4+len(s.epoch)]
+	copy(rest[meta:], w[4:frameHeaderLen])
+	copy(rest[meta+frameHeaderLen-4:], s.epoch[:])
+	var crc uint32
 	if h.kind != kindGap {
-		body, err = s.body(off+frameHeaderLen, &h)
-		if err != nil {
+		if crc, err = s.body(off, &h, rest); err != nil {
 			return h, nil, err
 		}
 	}
-	if sum(sum(body, raw[4:]), s.epoch[:]) != h.crc {
+	if sum(crc, rest) != h.crc {
 		return h, errFrameChecksum, nil
 	}
 	if h.kind.hasData() {
 		var ok bool
-		if s.tenant, ok = tenantOf(s.meta[:h.metadata]); !ok {
+		if s.tenant, ok = tenantOf(rest[:meta]); !ok {
 			return h, errMetadata, nil
 		}
 	}
 	return h, nil, nil
 }
 
-// body is the checksum of payload ‖ metadata, which lie in the other order.
-func (s *scanner) body(off int64, h *frameHeader) (crc uint32, err error) {
-	meta := s.meta[:h.metadata]
-	w, err := s.window(off, len(meta))
+// body copies the metadata of the frame at off to the front of rest and
+// returns the checksum of its payload.
+func (s *scanner) body(off int64, h *frameHeader, rest []byte) (crc uint32, err error) {
+	head := frameHeaderLen + int(h.metadata)
+	if total := h.framed(); total <= scanBuffer/4 && total <= uint64(len(s.buf)) {
+		w, err := s.window(off, int(total))
+		if err != nil {
+			return 0, err
+		}
+		copy(rest, w[frameHeaderLen:head])
+		return sum(0, w[head:total]), nil
+	}
+	w, err := s.window(off, head)
 	if err != nil {
 		return 0, err
 	}
-	copy(meta, w)
-	off += int64(len(meta))
+	copy(rest, w[frameHeaderLen:head])
+	off += int64(head)
 	for left := int64(h.payload()); left > 0; {
 		w, err := s.window(off, 1)
 		if err != nil {
@@ -119,7 +134,7 @@ func (s *scanner) body(off int64, h *frameHeader) (crc uint32, err error) {
 		off += int64(len(w))
 		left -= int64(len(w))
 	}
-	return sum(crc, meta), nil
+	return crc, nil
 }
 
 // nonZero returns the offset of the first byte at or after off that is not
@@ -217,10 +232,11 @@ const (
 // walk calls fn for every frame in order. It returns the ranges that hold no
 // frame but have one behind them, where the last frame ends, and what follows.
 func (s *scanner) walk(fn func(*frameHeader, []byte) error) (bad []badRange, last int64, tail tailKind, why, err error) {
+	var h frameHeader // one for all frames: it escapes into fn
 	off := int64(segmentHeaderLen)
 	for off < s.end {
-		h, wrong, err := s.verify(off)
-		if err != nil {
+		var wrong error
+		if h, wrong, err = s.verify(off); err != nil {
 			return nil, 0, 0, nil, err
 		}
 		if wrong == nil && h.kind == kindSummary {

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/otelweir/weir/internal/fsys/crashfs"
+)
+
+// pass is one pass of reclaiming over at most limit segments.
+func pass(j *Journal, limit int) (planned, removed, remaining int) {
+	j.Lock()
+	p := j.Prepare(limit)
+	j.Unlock()
+	p.Execute(context.Background())
+	j.Lock()
+	defer j.Unlock()
+	return j.Commit(p)
+}
+
+func bases(j *Journal) (all []Position) {
+	for _, s := range j.Segments() {
+		all = append(all, s.Base)
+	}
+	return all
+}
+
+// TestD01_OnlySettledSegmentsGo: a frame exactly at the horizon holds its
+// segment, the current one survives, a segment that ends in a gap goes.
+func TestD01_OnlySettledSegmentsGo(t *testing.T) {
+	_, j := onCrashFS(t, nil)
+	var at []Position
+	for i := range 4 {
+		p, err := commit(j, newFrame(t, logs, i, 500))
+		require.NoError(t, err)
+		at = append(at, p)
+		require.NoError(t, withTurn(j, j.RotateForced))
+	}
+	for i := range at {
+		require.NoError(t, j.Stamp(map[Lane]Position{logs: at[i]}))
+		pass(j, 100)
+		require.Equal(t, append(at[i:len(at):len(at)], j.Durable()), bases(j), "the horizon is at frame %d", i)
+	}
+	require.NoError(t, j.Stamp(map[Lane]Position{logs: j.Durable() + 1000})) // a frontier is never past what is durable
+	pass(j, 100)
+	require.Equal(t, []Position{j.Durable()}, bases(j))
+	require.Zero(t, j.Stats().Unreclaimed)
+	held, _ := j.Seats()
+	require.Zero(t, held)
+	require.Empty(t, j.Lanes())
+
+	// What was settled as far as the index knew is not with one more frame.
+	_, err := commit(j, newFrame(t, logs, 1, 500))
+	require.NoError(t, err)
+	require.NoError(t, j.Stamp(map[Lane]Position{logs: j.Durable()}))
+	last, err := commit(j, newFrame(t, logs, 2, 500))
+	require.NoError(t, err)
+	require.NoError(t, withTurn(j, j.RotateForced))
+	pass(j, 100)
+	require.Len(t, bases(j), 2)
+	require.Equal(t, last, j.Lanes()[0].First)
+	require.NoError(t, j.Stamp(map[Lane]Position{logs: j.Durable()}))
+	pass(j, 100)
+	require.Len(t, bases(j), 1)
+}
+
+// TestD02_LaggingLaneHoldsItsSegments, and no others: ranges in the middle of
+// the log are reclaimed, read over, and known after a restart.
+func TestD02_LaggingLaneHoldsItsSegments(t *testing.T) {
+	f, j := onCrashFS(t, nil)
+	lagging := Lane{"slow", KindTraces}
+	var held []Position
+	for i := range 20 {
+		l := logs
+		if i%5 == 2 {
+			l = lagging
+		}
+		p, err := commit(j, newFrame(t, l, i, 500))
+		require.NoError(t, err)
+		if l == lagging {
+			held = append(held, p)
+		}
+		require.NoError(t, withTurn(j, j.RotateForced))
+	}
+	require.NoError(t, j.Stamp(map[Lane]Position{logs: j.Durable()}))
+	_, removed, remaining := pass(j, 100)
+	require.Equal(t, []int{16, 0}, []int{removed, remaining})
+	want := append(held[:len(held):len(held)], j.Durable())
+	require.Equal(t, want, bases(j))
+	check := func(j *Journal) {
+		t.Helper()
+		require.Equal(t, want, bases(j))
+		var got []Position
+		for _, fr := range readAll(t, j, 0) {
+			got = append(got, fr.Position)
+		}
+		require.Equal(t, held, got)
+		p, ok := j.NextOf(lagging, held[1]+1)
+		require.True(t, ok)
+		require.Equal(t, held[2], p)
+		_, ok = j.NextOf(logs, 0)
+		require.False(t, ok)
+	}
+	check(j)
+	for range 2 {
+		require.NoError(t, j.Close())
+		var err error
+		j, _, err = Open(f, testConfig("/wal"))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = j.Close() })
+		check(j)
+	}
+	require.NoError(t, j.Stamp(map[Lane]Position{lagging: held[2]})) // not the oldest alone
+	pass(j, 100)
+	require.Equal(t, want[2:], bases(j))
+}
+
+// TestD05_StateCommitFails: then the old horizons rule, and nothing is
+// unlinked.
+func TestD05_StateCommitFails(t *testing.T) {
+	for _, op := range []crashfs.Op{crashfs.OpWrite, crashfs.OpDatasync} {
+		f, j := onCrashFS(t, nil)
+		_, err := commit(j, newFrame(t, logs, 1, 500))
+		require.NoError(t, err)
+		require.NoError(t, withTurn(j, j.RotateForced))
+		j.tasks.Wait()
+		f.Inject(crashfs.Fault{Op: op, Match: stateName, Times: 1, Err: syscall.EIO})
+		require.ErrorIs(t, j.Stamp(map[Lane]Position{logs: j.Durable()}), syscall.EIO)
+		require.False(t, j.BarrierSeen())
+		planned, _, _ := pass(j, 10)
+		require.Zero(t, planned)
+		require.Zero(t, j.Lanes()[0].Horizon)
+
+		require.NoError(t, j.Stamp(map[Lane]Position{logs: j.Durable()}), "the next commit succeeds")
+		f.Inject(crashfs.Fault{Op: op, Match: stateName, Times: 1, Err: syscall.EIO})
+		planned, removed, remaining := pass(j, 10)
+		require.Equal(t, []int{1, 0, 1}, []int{planned, removed, remaining})
+		_, err = f.Lstat(j.path(j.Segments()[0].Name))
+		require.NoError(t, err, "no unlink before its plan is durable")
+		_, removed, remaining = pass(j, 10)
+		require.Equal(t, []int{1, 0}, []int{removed, remaining})
+	}
+}
+
+// TestD06_PassIsBounded: over 100 000 segments the halves under the lock do
+// work for the segments they take only, the file half asks nothing of the file
+// system but their unlinks, and an append completes while it is held.
+func TestD06_PassIsBounded(t *testing.T) {
+	const segments, limit = 100_000, 128
+	f, j := onCrashFS(t, func(c *Config) { c.MaxSegments, c.MaxTenants = 2*segments, 1000 })
+	_, err := commit(j, newFrame(t, logs, 0, 500))
+	require.NoError(t, err)
+	j.tasks.Wait()
+
+	// The segments are made in the ledger only: a pass does not look at files
+	// it does not take.
+	j.Lock()
+	l := &j.ledger
+	for i := range segments {
+		s := l.current()
+		p := s.end
+		l.record(s, l.lane("", KindLogs), p, 1, 1)
+		l.record(s, l.lane(fmt.Sprint(i%100), KindTraces), p+50, 1, 1)
+		s.end += 100
+		l.unreclaimed += 100
+		l.closeCurrent()
+		l.add(&segment{id: segmentID{s.end, uint32(i + 1)}, end: s.end})
+	}
+	j.durable.Store(l.current().end)
+	for _, ln := range l.lanes {
+		l.stamp(ln, j.Durable())
+	}
+	holds := 0
+	for l.settle(settleSteps) {
+		holds++
+	}
+	j.Unlock()
+	require.GreaterOrEqual(t, holds, 2*segments/settleSteps-1, "the index is worked through in bounded steps")
+	require.Equal(t, segments, j.ReclaimState().Eligible)
+
+	work := testing.AllocsPerRun(1, func() {
+		j.Lock()
+		p := j.Prepare(limit)
+		j.Unlock()
+		require.Len(t, p.segments, limit)
+		j.Lock()
+		p.removed = p.segments
+		j.Commit(p)
+		j.Unlock()
+	})
+	require.Less(t, work, float64(200), "a pass allocates for what it takes")
+
+	j.Lock()
+	p := j.Prepare(limit)
+	j.Unlock()
+	require.NotEmpty(t, p.segments)
+	release, reached := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	f.SetHook(func(c crashfs.Call) {
+		if c.Op == crashfs.OpUnlink && path.Ext(c.Name) == ".wal" {
+			once.Do(func() { close(reached); <-release })
+		}
+	})
+	f.StartTrace()
+	var wg sync.WaitGroup
+	wg.Go(func() { p.Execute(context.Background()) })
+	<-reached
+	j.writer.id.base, j.writer.id.ordinal = j.Durable(), segments // the file is the first segment's
+	_, err = commit(j, newFrame(t, logs, 1, 500))
+	require.NoError(t, err, "an append completes while the file half is held")
+	close(release)
+	wg.Wait()
+	unlinks := 0
+	for _, c := range f.Trace() {
+		if c.Op == crashfs.OpUnlink && path.Ext(c.Name) == ".wal" {
+			unlinks++
+		}
+		require.False(t, path.Ext(c.Name) == ".wal" && c.Op == crashfs.OpRead, "no segment is read: %v", c)
+	}
+	require.LessOrEqual(t, unlinks, limit)
+}
+
+// TestReclaimRetries: a segment that cannot be unlinked does not keep others
+// from being reclaimed, and is tried again.
+func TestReclaimRetries(t *testing.T) {
+	f, j := onCrashFS(t, nil)
+	for i := range 6 {
+		_, err := commit(j, newFrame(t, logs, i, 500))
+		require.NoError(t, err)
+		require.NoError(t, withTurn(j, j.RotateForced))
+	}
+	stuck := j.Segments()[0].Name
+	remove := f.Inject(crashfs.Fault{Op: crashfs.OpUnlink, Match: stuck, Err: syscall.EPERM})
+	require.NoError(t, j.Stamp(map[Lane]Position{logs: j.Durable()}))
+	for range 6 {
+		pass(j, 1)
+	}
+	require.Equal(t, []string{stuck}, []string{j.Segments()[0].Name})
+	for range 6 {
+		pass(j, 2)
+	}
+	require.Len(t, j.Segments(), 2)
+	require.Equal(t, "reclaiming", j.Segments()[0].State)
+	require.Equal(t, 1, j.Stats().Retrying)
+	remove()
+	_, removed, remaining := pass(j, 2)
+	require.Equal(t, []int{1, 0}, []int{removed, remaining})
+	_, err := f.Lstat("/wal/" + stuck)
+	require.True(t, errors.Is(err, fs.ErrNotExist))
+}
+
+// TestAgedSegments: age ends a settled segment only, and never refuses.
+func TestAgedSegments(t *testing.T) {
+	now := time.Now()
+	_, j := onCrashFS(t, func(c *Config) {
+		c.Now = func() time.Time { return now }
+		c.SegmentAge, c.MaxSegments = time.Minute, 1
+	})
+	due := func() Rotation {
+		j.Lock()
+		defer j.Unlock()
+		return j.RotationDue(100)
+	}
+	segments := func() int { return len(j.Segments()) }
+	now = now.Add(time.Hour)
+	require.Equal(t, Rotation{}, due(), "a segment without a frame does not age")
+	require.NoError(t, withTurn(j, j.RotateIfAged))
+	require.Equal(t, 1, segments())
+	_, err := commit(j, newFrame(t, logs, 1, 500))
+	require.NoError(t, err)
+	require.NoError(t, withTurn(j, j.RotateIfAged))
+	require.Equal(t, 1, segments(), "nor does one with a frame that is not settled")
+	require.Equal(t, Rotation{}, due())
+	require.NoError(t, j.Stamp(map[Lane]Position{logs: j.Durable()}))
+	require.True(t, due().ByAge)
+	require.NoError(t, withTurn(j, j.RotateIfAged))
+	require.Equal(t, 2, segments())
+
+	_, err = commit(j, newFrame(t, logs, 1, 500))
+	require.NoError(t, err)
+	require.NoError(t, j.Stamp(map[Lane]Position{logs: j.Durable()}))
+	now = now.Add(time.Hour)
+	require.Equal(t, Rotation{}, due(), "at the ceiling the segment is used on")
+	require.NoError(t, withTurn(j, j.RotateIfAged))
+	require.Equal(t, 2, segments())
+}
