@@ -22,24 +22,39 @@ import (
 // pools filled in it.
 const warmUp = 100 * time.Millisecond
 
-// hammer has so many writers call op, one after another, and records each call
-// that begins after the warm-up and within span.
+// hammer has so many writers call op again and again, and records each call
+// that begins after the warm-up and within span, at least one per writer. The
+// warm-up begins when every writer was served once.
 func hammer(writers int, span time.Duration, op func(writer int) (bytes int, err error)) (trial.Run, error) {
 	var (
 		mu     sync.Mutex
 		run    trial.Run
 		failed atomic.Pointer[error]
+		served sync.WaitGroup
 		all    sync.WaitGroup
+
+		begin, end time.Time
+		begun      = make(chan struct{})
 	)
-	begin := time.Now().Add(warmUp)
-	end := begin.Add(span)
+	served.Add(writers)
+	all.Go(func() {
+		served.Wait()
+		begin = time.Now().Add(warmUp)
+		end = begin.Add(span)
+		close(begun)
+	})
 	for w := range writers {
 		all.Go(func() {
+			if _, err := op(w); err != nil {
+				failed.Store(&err)
+			}
+			served.Done()
+			<-begun
 			var latency []time.Duration
 			bytes := uint64(0)
 			for failed.Load() == nil {
 				t0 := time.Now()
-				if t0.After(end) {
+				if t0.After(end) && len(latency) > 0 {
 					break
 				}
 				n, err := op(w)
@@ -52,8 +67,10 @@ func hammer(writers int, span time.Duration, op func(writer int) (bytes int, err
 					bytes += uint64(n)
 				}
 			}
+			elapsed := time.Since(begin)
 			mu.Lock()
 			defer mu.Unlock()
+			run.Elapsed = max(run.Elapsed, elapsed)
 			run.Ops += len(latency)
 			run.Bytes += bytes
 			run.Latency = append(run.Latency, latency...)
@@ -63,7 +80,6 @@ func hammer(writers int, span time.Duration, op func(writer int) (bytes int, err
 	if err := failed.Load(); err != nil {
 		return run, *err
 	}
-	run.Elapsed = span
 	return run, nil
 }
 

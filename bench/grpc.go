@@ -46,7 +46,7 @@ func (o *options) serverRun(s childSettings, writers int, payload []byte, used *
 			after, err = server.used()
 		}
 		// hammer has warmed up once more, and the server worked all the time.
-		share := o.span.Seconds() / (warmUp + o.span).Seconds()
+		share := run.Elapsed.Seconds() / (warmUp + run.Elapsed).Seconds()
 		run.CPU = time.Duration(float64(after.CPU-before.CPU) * share)
 		used.Allocs += uint64(float64(after.Allocs-before.Allocs) * share)
 		used.Bytes += uint64(float64(after.Bytes-before.Bytes) * share)
