@@ -26,20 +26,29 @@ type health struct {
 	condition func() (status componentstatus.Status, why error)
 
 	mu       sync.Mutex
+	running  bool                   // between begin and stop; guarded by mu
 	timer    *time.Timer            // runs while a change waits to be judged; guarded by mu
 	reported componentstatus.Status // guarded by mu
-	stopped  bool                   // guarded by mu
 }
 
 func newHealth(host component.Host, condition func() (componentstatus.Status, error)) *health {
 	return &health{host: host, condition: condition, reported: componentstatus.StatusOK}
 }
 
+// begin is called when the condition can be judged: what changed before is
+// judged then.
+func (h *health) begin() {
+	h.mu.Lock()
+	h.running = true
+	h.mu.Unlock()
+	h.changed()
+}
+
 // changed tells that the condition may have changed. It does not block.
 func (h *health) changed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.stopped && h.timer == nil {
+	if h.running && h.timer == nil {
 		h.timer = time.AfterFunc(settleTime, h.judge)
 	}
 }
@@ -50,7 +59,7 @@ func (h *health) judge() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.timer = nil
-	if h.stopped || status == h.reported || h.reported == componentstatus.StatusPermanentError {
+	if !h.running || status == h.reported || h.reported == componentstatus.StatusPermanentError {
 		return
 	}
 	h.reported = status
@@ -61,7 +70,7 @@ func (h *health) judge() {
 func (h *health) stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.stopped = true
+	h.running = false
 	if h.timer != nil {
 		h.timer.Stop()
 	}

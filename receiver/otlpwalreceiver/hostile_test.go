@@ -52,7 +52,7 @@ func heapPeak(f func()) uint64 {
 
 func TestE02_Bombs(t *testing.T) {
 	const (
-		blown  = 16 << 20 // what each decompresses to
+		blown  = 32 << 20 // what each decompresses to
 		limit  = 1 << 20
 		atOnce = 50
 	)
@@ -80,7 +80,8 @@ func TestE02_Bombs(t *testing.T) {
 				}
 				all.Wait()
 			})
-			assert.Less(t, peak, uint64(atOnce*blown/2), "heap")
+			// README, "Memory", and what the test itself holds.
+			assert.Less(t, peak, uint64(r.cfg.Admission.MaxInFlightBytes)+atOnce*16<<20+blown+64<<20, "heap")
 			// Alone, nothing else can be the reason.
 			a := r.post(otlpwire.Logs, contentProtobuf, bomb, "Content-Encoding", enc)
 			assert.Equal(t, http.StatusRequestEntityTooLarge, a.code, "%s", a.body)

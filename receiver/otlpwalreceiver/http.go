@@ -178,6 +178,7 @@ func (t *httpTransport) receive(in *inbound, r *http.Request) (*request, *refusa
 	charge := t.front.admission.budget.NewCharge()
 	buffer, err := readBody(r.Body, charge)
 	if err != nil {
+		next := uint64(2 * cap(*buffer)) // what it would have grown to
 		charge.Release()
 		bodies.put(buffer)
 		var tooLarge *http.MaxBytesError
@@ -185,7 +186,7 @@ func (t *httpTransport) receive(in *inbound, r *http.Request) (*request, *refusa
 		case in.refused != nil:
 			return nil, in.refused
 		case errors.Is(err, errNoMemory):
-			return nil, t.front.admission.noMemory(uint64(2 * cap(*buffer)))
+			return nil, t.front.admission.noMemory(next)
 		case errors.As(err, &tooLarge):
 			return nil, t.tooLarge()
 		}

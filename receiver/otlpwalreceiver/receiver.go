@@ -104,7 +104,7 @@ func (r *walReceiver) maintain(_ context.Context, host component.Host) error {
 	if err != nil {
 		return err
 	}
-	schedule, unregister, err := registry.RegisterLog(r.set.ID, &maintainedLog{walReceiver: r})
+	schedule, unregister, err := registry.RegisterLog(r.set.ID, &maintainedLog{r})
 	if err != nil {
 		return fmt.Errorf("storage: %s: %w", r.cfg.Storage, err)
 	}
@@ -153,6 +153,7 @@ func (ownMaintenance) RegisterFlusher(component.ID, barrier.Flusher) (func(), er
 }
 
 func (r *walReceiver) deliver(context.Context, component.Host) error {
+	r.health.begin()
 	r.delivery.Start()
 	return nil
 }
@@ -202,7 +203,7 @@ func (r *walReceiver) shutdown(ctx context.Context) error {
 	}
 	if r.unregister != nil {
 		r.unregister()
-		errs = append(errs, r.coordinator.Barrier(ctx, barrier.Final))
+		errs = append(errs, (&maintainedLog{r}).Barrier(ctx, barrier.Final))
 	}
 	if r.delivery != nil {
 		r.delivery.Close()
