@@ -5,6 +5,7 @@ package delivery
 import (
 	"errors"
 	"io"
+	"time"
 
 	"github.com/otelweir/weir/internal/journal"
 )
@@ -12,6 +13,10 @@ import (
 // lapBytes is how far the catch-up reader goes for some lanes while others
 // wait for it elsewhere.
 const lapBytes = 256 << 20
+
+// keepOpen is how long the catch-up reader keeps its file, and the frame it
+// has in hand, while it has nothing to do: usually until a consumer is free.
+const keepOpen = time.Second
 
 // lap is one continuous stretch of the catch-up reader. It begins for the lane
 // that has waited longest, and every lane whose cursor it comes past while the
@@ -65,13 +70,10 @@ func (d *Delivery) readBehind() {
 	for {
 		l, cursor := d.nextWant()
 		if l == nil {
-			c.close() // an open file would keep a reclaimed segment's space
-			select {
-			case <-d.wake:
-				continue
-			case <-d.stop:
+			if !c.idle() {
 				return
 			}
+			continue
 		}
 		if from, ok := d.beginLap(l, cursor); ok && !c.run(from) {
 			return
@@ -187,7 +189,7 @@ func (d *Delivery) endLap(p journal.Position) {
 func (d *Delivery) lapFailed(p journal.Position, err error) {
 	d.mu.Lock()
 	defer d.unlock()
-	d.blame(&d.lapDamage, err)
+	d.blame(&d.lapError, err)
 	var stopped []*lane
 	for _, l := range d.lap.travellers {
 		if d.lap.travels(l) {
@@ -227,6 +229,23 @@ func (c *catchup) next() (journal.ReadFrame, error) {
 	return c.r.Next()
 }
 
+// idle waits for a lane that wants frames. It reports false when delivery
+// stops.
+func (c *catchup) idle() bool {
+	keep := time.NewTimer(keepOpen)
+	defer keep.Stop()
+	for {
+		select {
+		case <-c.d.wake:
+			return true
+		case <-c.d.stop:
+			return false
+		case <-keep.C:
+			c.close() // an open file keeps a reclaimed segment's space
+		}
+	}
+}
+
 // run reads one lap. It reports false when delivery stops.
 func (c *catchup) run(from journal.Position) bool {
 	d := c.d
@@ -243,7 +262,7 @@ func (c *catchup) run(from journal.Position) bool {
 		switch {
 		case errors.Is(err, io.EOF):
 			d.mu.Lock()
-			d.lapDamage = nil
+			d.lapError = nil
 			d.endLap(c.r.Position())
 			d.unlock()
 			return true
@@ -271,7 +290,7 @@ func (c *catchup) step(f *journal.ReadFrame, cost uint64, wanted bool) bool {
 	d := c.d
 	d.mu.Lock()
 	defer d.unlock()
-	d.lapDamage = nil
+	d.lapError = nil
 	if f.Position >= d.main {
 		c.back = f
 		d.endLap(f.Position)

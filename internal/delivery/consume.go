@@ -3,14 +3,15 @@
 package delivery
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"time"
 
 	"go.opentelemetry.io/collector/consumer/consumererror"
-	"go.uber.org/zap"
 
 	"github.com/otelweir/weir/barrier"
 	"github.com/otelweir/weir/internal/journal"
@@ -28,6 +29,14 @@ const (
 	refused                 // failed permanently and nowhere to go: the lane is blocked
 	vanished                // no frame of it is in the log any more
 )
+
+// panicError is a panic in a pipeline. It is retryable: the frames stay.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic in Consume: %v", e.value) }
 
 // run is one attempt on one group, in its own goroutine.
 type run struct {
@@ -58,7 +67,7 @@ func (r *run) attempt() (ending, error) {
 	if !d.next.takes(kind) {
 		return r.bury(frames, errors.New("no pipeline takes "+g.lane.signal.String()))
 	}
-	metadata := frames[0].Metadata
+	metadata := bytes.Clone(frames[0].Metadata) // it shares memory with the payload
 	consume, err := d.next.decode(kind, frames)
 	if err != nil {
 		return r.condemn(err)
@@ -110,9 +119,7 @@ func (r *run) consume(f consumeFunc, metadata []byte) (err error) {
 	ctx = barrier.NewContext(ctx, g.frameRange(d.logID, g.lane.signal), r.handles.retain)
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic in Consume: %v", p)
-			d.logger.Error("A pipeline panicked; its frames stay in the log", zap.String("otelcol.signal", g.lane.signal.String()),
-				zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+			err = &panicError{value: p, stack: debug.Stack()}
 		}
 		if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) && errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("%w: %w", err, cause)
@@ -158,14 +165,14 @@ func (d *Delivery) read(g *group) (frames []journal.ReadFrame, gone []bool, err 
 			rd.Seek(p)
 		}
 		f, err := rd.Next()
-		if err != nil {
+		switch {
+		case err == nil && f.Position == p:
+			frames = append(frames, f)
+		case err == nil, errors.Is(err, io.EOF): // a gap takes its place
+			gone[i] = true
+		default:
 			return nil, nil, fmt.Errorf("read the frame at position %d again: %w", p, err)
 		}
-		if f.Position != p {
-			gone[i] = true
-			continue
-		}
-		frames = append(frames, f)
 	}
 	return frames, gone, nil
 }
@@ -187,12 +194,12 @@ func (r *run) finish(how ending, err error) {
 		case open:
 			d.hold(g)
 		default:
-			d.settle(g, &d.count(l).settled)
+			d.settle(g, settledTally)
 		}
 	case buried:
-		d.settle(g, &d.count(l).deadLettered)
+		d.settle(g, deadLetterTally)
 	case discarded:
-		d.settle(g, &d.count(l).dropped)
+		d.settle(g, droppedTally)
 	case vanished:
 		d.lose(l, g.items)
 		d.remove(g)

@@ -35,7 +35,7 @@ func (c *Consumers) takes(k journal.Kind) bool {
 }
 
 // decode merges the frames, all of one kind, in their order. It drops each
-// payload as soon as it is decoded. The data belongs to whoever consumes it,
+// frame as soon as it is decoded. The data belongs to whoever consumes it,
 // so it is decoded anew for every attempt: a consumer may change it before it
 // fails.
 func (c *Consumers) decode(k journal.Kind, frames []journal.ReadFrame) (consumeFunc, error) {
@@ -74,17 +74,17 @@ func (c *Consumers) decode(k journal.Kind, frames []journal.ReadFrame) (consumeF
 func merge[R any](frames []journal.ReadFrame, empty func() R, unmarshal func(R, []byte) error, move func(from, to R) error) (R, error) {
 	var all R
 	for i := range frames {
-		r := empty()
+		r, p := empty(), frames[i].Position
 		if err := unmarshal(r, frames[i].Payload); err != nil {
-			return all, fmt.Errorf("decode the frame at position %d: %w", frames[i].Position, err)
+			return all, fmt.Errorf("decode the frame at position %d: %w", p, err)
 		}
-		frames[i].Payload = nil
+		frames[i] = journal.ReadFrame{}
 		if i == 0 {
 			all = r
 			continue
 		}
 		if err := move(r, all); err != nil {
-			return all, fmt.Errorf("merge the frame at position %d: %w", frames[i].Position, err)
+			return all, fmt.Errorf("merge the frame at position %d: %w", p, err)
 		}
 	}
 	return all, nil

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,6 +61,7 @@ type Settings struct {
 // use.
 type Delivery struct {
 	cfg        Config
+	bounds     bounds
 	source     source
 	logID      [16]byte
 	next       Consumers
@@ -93,8 +95,9 @@ type Delivery struct {
 	main    journal.Position // up to where the main reader has read
 	returns uint64           // times a lane came back to the main reader
 
-	damage, lapDamage error    // what the main and the catch-up reader can not get past
-	blamed            []string // read errors that were logged
+	mainError, lapError error    // what the main and the catch-up reader met last, until they get on
+	damage              error    // the first damage either can not get past
+	blamed              []string // read errors that were logged
 
 	mainGather, lapGather gatherers
 	cached                uint64 // payload bytes of frames in groups that wait
@@ -128,6 +131,7 @@ func newDelivery(s Settings, src source) (*Delivery, error) {
 	}
 	d := &Delivery{
 		cfg:        s.Config,
+		bounds:     bounds{GroupConfig: s.Config.Group, cost: math.MaxUint64},
 		source:     src,
 		logID:      src.LogID(),
 		next:       s.Next,
@@ -143,6 +147,9 @@ func newDelivery(s Settings, src source) (*Delivery, error) {
 		skipBytes:  skipBytes,
 		lanes:      map[journal.Lane]*lane{},
 		lap:        lap{id: 1},
+	}
+	if limit := s.Config.MaxInFlightBytes; limit > 0 {
+		d.bounds.cost = share(limit, 1)
 	}
 	if d.logger == nil {
 		d.logger = zap.NewNop()
@@ -177,8 +184,8 @@ func (d *Delivery) seed(r journal.Recovery) {
 			continue
 		}
 		l.from = horizon
-		l.pending = r.LaneItems[info.Lane]
-		d.count(l).pending.Add(int64(l.pending))
+		l.counts.pending.Store(int64(r.LaneItems[info.Lane]))
+		d.count(l).pending.Add(int64(r.LaneItems[info.Lane]))
 		if l.phase == current {
 			d.main = min(d.main, max(first, horizon))
 		}

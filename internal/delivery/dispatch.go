@@ -41,13 +41,13 @@ func (d *Delivery) enqueue(l *lane) {
 // use them. Everything that may have made that true calls it.
 func (d *Delivery) dispatch() {
 	for !d.stopping && d.running < d.cfg.Consumers {
-		var g *group
+		first, second := d.pick, d.pickRetry
 		if d.retryTurn {
-			if g = d.pickRetry(); g == nil {
-				g = d.pick()
-			}
-		} else if g = d.pick(); g == nil {
-			g = d.pickRetry()
+			first, second = second, first
+		}
+		g, others := first()
+		if g == nil && others {
+			g, _ = second()
 		}
 		if g == nil {
 			return
@@ -59,8 +59,9 @@ func (d *Delivery) dispatch() {
 // pick takes from the line the first lane that a consumer may serve. Lanes
 // below a quarter of the consumers come before lanes that have more, and none
 // gets more than three quarters: one that hangs leaves room for the others,
-// and one alone is not kept from most of it.
-func (d *Delivery) pick() *group {
+// and one alone is not kept from most of it. When there is none, others says
+// whether the budget is open to others.
+func (d *Delivery) pick() (_ *group, others bool) {
 	var second *lane
 	for _, l := range d.queue {
 		g := l.next()
@@ -71,20 +72,25 @@ func (d *Delivery) pick() *group {
 		case d.within(l, 1, g.cost):
 			switch d.afford(g) {
 			case affordable:
-				return d.unqueue(l, g)
+				return d.unqueue(l, g), true
 			case reserved:
-				return nil
+				return nil, false
 			}
 		case second == nil && d.within(l, 3, g.cost):
 			second = l
 		}
 	}
-	if second != nil {
-		if g := second.next(); d.afford(g) == affordable {
-			return d.unqueue(second, g)
-		}
+	if second == nil {
+		return nil, true
 	}
-	return nil
+	g := second.next()
+	switch d.afford(g) {
+	case affordable:
+		return d.unqueue(second, g), true
+	case reserved:
+		return nil, false
+	}
+	return nil, true
 }
 
 // unqueue takes l out of line, and drops from it what has nothing to deliver
@@ -105,21 +111,21 @@ func (d *Delivery) unqueue(l *lane, g *group) *group {
 
 // pickRetry takes the first lane whose head is due, while retries have less
 // than half of the consumers.
-func (d *Delivery) pickRetry() *group {
+func (d *Delivery) pickRetry() (_ *group, others bool) {
 	if d.retryRunning >= max(1, d.cfg.Consumers/2) {
-		return nil
+		return nil, true
 	}
 	for i, l := range d.retries {
 		g := l.head()
 		switch d.afford(g) {
 		case affordable:
 			d.retries = append(d.retries[:i], d.retries[i+1:]...)
-			return g
+			return g, true
 		case reserved:
-			return nil
+			return nil, false
 		}
 	}
-	return nil
+	return nil, true
 }
 
 // affordability is whether the budget has room for a group now.
@@ -182,6 +188,7 @@ func (d *Delivery) start(g *group) {
 		d.cached -= uint64(len(g.frames[i].Payload))
 	}
 	if g.attempts > 0 {
+		l.counts.redelivered.Add(g.items)
 		d.count(l).redelivered.Add(g.items)
 	}
 	g.attempts++

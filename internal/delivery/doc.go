@@ -30,10 +30,10 @@
 // Of an unsettled group its lane remembers where its frames are, 16 bytes each;
 // the frames themselves are read when it is delivered, into the budget, and are
 // read again for every attempt. As an exception, up to 4 × Group.MaxBytes of
-// frames wait for their consumer in memory, because there usually is one free.
-// Beyond the budget (Config.MaxInFlightBytes, or one frame larger than that)
-// that is all: what each of the two readers has just read, those frames, and 16
-// bytes per unsettled frame that was read.
+// frames, or one frame larger than that, wait for their consumer in memory,
+// because there usually is one free. Beyond the budget (MaxInFlightBytes, or
+// one frame larger than that) this is all: the frame each of the two readers
+// has in hand, those frames, and 16 bytes per unsettled frame that was read.
 //
 // # What is promised
 //
@@ -47,7 +47,6 @@
 // # Locks
 //
 // Delivery.mu guards every lane, group and handle. Under it nothing blocks and
-// nothing is read, decoded, logged or called back; it may be taken before the
-// journal lock, never while holding that. A running group belongs to its
-// consumer. Metric callbacks read atomics.
+// nothing is read, decoded, logged or called back, and the journal lock is not
+// taken. A running group belongs to its consumer. Stats reads atomics.
 package delivery // import "github.com/otelweir/weir/internal/delivery"

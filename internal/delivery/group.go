@@ -104,12 +104,20 @@ func (g *group) position(i int) journal.Position {
 	return g.start + journal.Position(g.refs[i].offset)
 }
 
-// fits reports whether f may join g. An empty group takes any frame.
-func (g *group) fits(f *journal.ReadFrame, c *GroupConfig) bool {
+// bounds are what a group stays within, unless it is a single frame.
+type bounds struct {
+	GroupConfig
+	cost uint64 // bytes; so that one group does not take a lane's whole share of the budget
+}
+
+// fits reports whether f, which costs cost, may join g. An empty group takes
+// any frame.
+func (g *group) fits(f *journal.ReadFrame, cost uint64, b *bounds) bool {
 	return len(g.refs) == 0 || len(g.refs) < maxGroupFrames &&
 		f.Position-g.start <= math.MaxUint32 &&
-		g.items+uint64(f.Items) <= c.MaxItems &&
-		g.payload+uint64(len(f.Payload)) <= c.MaxBytes &&
+		g.items+uint64(f.Items) <= b.MaxItems &&
+		g.payload+uint64(len(f.Payload)) <= b.MaxBytes &&
+		cost <= b.cost && g.cost <= b.cost-cost &&
 		bytes.Equal(g.meta, f.Metadata)
 }
 
@@ -117,7 +125,8 @@ func (g *group) fits(f *journal.ReadFrame, c *GroupConfig) bool {
 // takes, in bytes.
 func (g *group) add(f *journal.ReadFrame, cost uint64) {
 	if len(g.refs) == 0 {
-		g.start, g.oldest, g.meta = f.Position, f.Received, f.Metadata
+		// The metadata shares memory with the payload, which must not stay.
+		g.start, g.oldest, g.meta = f.Position, f.Received, bytes.Clone(f.Metadata)
 	}
 	g.push(ref{
 		offset:  uint32(f.Position - g.start),

@@ -83,7 +83,7 @@ type lane struct {
 	lastError  string
 	graceSince time.Time // since when every failure was one not about the data; zero = it was not
 
-	pending uint64 // items in the log, not settled
+	counts counts
 }
 
 // state derives what people see from the phase and the groups.

@@ -117,17 +117,17 @@ func (d *Delivery) offer(f *journal.ReadFrame) bool {
 		d.mu.Lock()
 	}
 	defer d.unlock()
-	d.main, d.damage = f.Position+f.Len, nil
+	d.main, d.mainError = f.Position+f.Len, nil
 	if l == nil || f.Position < l.from {
 		return false
 	}
 	if f.Position >= d.recovered {
-		l.pending += uint64(f.Items)
+		l.counts.pending.Add(int64(f.Items))
 		d.count(l).pending.Add(int64(f.Items))
 	}
 	switch {
 	case d.drops(l):
-		d.dropped(l, uint64(f.Items), f.Len)
+		d.tally(l, droppedTally, uint64(f.Items), f.Len)
 		return true
 	case l.phase != current:
 		l.pass(f.Position)
@@ -143,11 +143,11 @@ func (d *Delivery) offer(f *journal.ReadFrame) bool {
 // take adds a frame to the group its lane gathers, or begins one. It reports
 // false when the lane has no place for it.
 func (d *Delivery) take(l *lane, f *journal.ReadFrame, cost uint64, q *gatherers) bool {
-	if l.ahead != nil && !l.ahead.fits(f, &d.cfg.Group) {
+	if l.ahead != nil && !l.ahead.fits(f, cost, &d.bounds) {
 		d.makeReady(l.ahead) // may be off at once
 	}
 	switch {
-	case l.ahead != nil && !l.ahead.fits(f, &d.cfg.Group), l.ahead == nil && l.groups.n >= maxGroups:
+	case l.ahead != nil && !l.ahead.fits(f, cost, &d.bounds), l.ahead == nil && l.groups.n >= maxGroups:
 		l.stuck = true
 		return false
 	case l.ahead == nil:
@@ -201,7 +201,7 @@ func (d *Delivery) reachedEnd(p journal.Position) {
 	d.mu.Lock()
 	defer d.unlock()
 	d.main = max(d.main, p)
-	d.damage = nil
+	d.mainError = nil
 	d.mainGather.older(d.main, d.makeReady)
 }
 
@@ -259,19 +259,27 @@ func (d *Delivery) travelsWithMain(id journal.Lane) bool {
 func (d *Delivery) readFailed(err error) {
 	d.mu.Lock()
 	defer d.unlock()
-	d.blame(&d.damage, err)
+	d.blame(&d.mainError, err)
 	d.mainGather.older(d.main, d.makeReady)
 }
 
-// blame keeps a read error, and says so the first time.
-func (d *Delivery) blame(damage *error, err error) {
-	*damage = err
+// blame keeps a read error, and says so the first time; of damage the journal
+// has.
+func (d *Delivery) blame(slot *error, err error) {
+	*slot = err
+	if damage, ok := errors.AsType[*journal.DamageError](err); ok {
+		if d.damage == nil {
+			d.damage = damage
+			d.tell(d.onChange)
+		}
+		return
+	}
 	if slices.Contains(d.blamed, err.Error()) || len(d.blamed) == maxBlamed {
 		return
 	}
 	d.blamed = append(d.blamed, err.Error())
 	d.tell(func() {
-		d.logger.Error("The log can not be read on; what lies behind is not delivered", zap.Error(err))
+		d.logger.Error("The log can not be read; this is tried again without end", zap.Error(err))
 		d.onChange()
 	})
 }

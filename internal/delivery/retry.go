@@ -3,6 +3,7 @@
 package delivery
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -54,12 +55,19 @@ func (d *Delivery) halt(l *lane, p phase, retry bool, err error) {
 		return
 	}
 	d.parked.Add(1)
-	tenant, signal, state := l.id.Tenant, l.signal.String(), string(l.state())
+	fields := []zap.Field{
+		zap.String("event.name", "wal.delivery.parked"),
+		zap.String("tenant", l.id.Tenant),
+		zap.String("otelcol.signal", l.signal.String()),
+		zap.String("state", string(l.state())),
+		zap.Duration("next_try", wait),
+		zap.Error(err),
+	}
+	if p, ok := errors.AsType[*panicError](err); ok {
+		fields = append(fields, zap.ByteString("stack", p.stack))
+	}
 	d.tell(func() {
-		d.logger.Warn("Delivery of a lane is parked; its frames stay in the log and its head is tried again without end",
-			zap.String("event.name", "wal.delivery.parked"),
-			zap.String("tenant", tenant), zap.String("otelcol.signal", signal), zap.String("state", state),
-			zap.Duration("next_try", wait), zap.Error(err))
+		d.logger.Warn("Delivery of a lane is parked; its frames stay in the log and its head is tried again without end", fields...)
 		d.onChange()
 	})
 }

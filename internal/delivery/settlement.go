@@ -3,6 +3,8 @@
 package delivery
 
 import (
+	"slices"
+
 	"github.com/otelweir/weir/internal/journal"
 )
 
@@ -54,7 +56,7 @@ func (h *handles) release(durable bool) {
 	case h.open == 0:
 		h.void = true
 		d.heldBytes.Add(-g.framed)
-		d.settle(g, &d.count(g.lane).settled)
+		d.settle(g, settledTally)
 	default:
 		return
 	}
@@ -76,6 +78,7 @@ func (h *handles) close(ok bool) (open, undurable bool) {
 // hold leaves g to its handles. It keeps neither consumer nor budget.
 func (d *Delivery) hold(g *group) {
 	g.move(held, false)
+	g.refs = slices.Clone(g.refs) // without what it had room for
 	d.heldBytes.Add(g.framed)
 }
 
@@ -94,27 +97,26 @@ func (d *Delivery) again(g *group) {
 }
 
 // settle ends g and counts it.
-func (d *Delivery) settle(g *group, as *tally) {
-	as.items.Add(g.items)
-	as.size.Add(g.framed)
-	d.lose(g.lane, g.items)
-	d.settled += g.framed
+func (d *Delivery) settle(g *group, as tallyOf) {
+	d.tally(g.lane, as, g.items, g.framed)
 	d.remove(g)
 }
 
-// dropped settles a frame that never was in a group.
-func (d *Delivery) dropped(l *lane, items, framed uint64) {
-	c := d.count(l)
-	c.dropped.items.Add(items)
-	c.dropped.size.Add(framed)
+// tally counts what is settled.
+func (d *Delivery) tally(l *lane, as tallyOf, items, framed uint64) {
+	for _, c := range []*counts{&l.counts, d.count(l)} {
+		t := as(c)
+		t.items.Add(items)
+		t.size.Add(framed)
+	}
 	d.lose(l, items)
 	d.settled += framed
 }
 
 // lose takes items off what is pending.
 func (d *Delivery) lose(l *lane, items uint64) {
-	items = min(items, l.pending)
-	l.pending -= items
+	items = min(items, uint64(l.counts.pending.Load()))
+	l.counts.pending.Add(-int64(items))
 	d.count(l).pending.Add(-int64(items))
 }
 
@@ -134,7 +136,7 @@ func (d *Delivery) remove(g *group) {
 // idle lane nothing is.
 func (d *Delivery) square(l *lane) {
 	if l.state() == Idle && d.main >= d.recovered {
-		d.lose(l, l.pending)
+		d.lose(l, uint64(l.counts.pending.Load()))
 	}
 }
 

@@ -24,6 +24,23 @@ type counts struct {
 	pending      atomic.Int64  // items
 }
 
+// tallyOf picks one of the tallies.
+type tallyOf func(*counts) *tally
+
+func settledTally(c *counts) *tally    { return &c.settled }
+func deadLetterTally(c *counts) *tally { return &c.deadLettered }
+func droppedTally(c *counts) *tally    { return &c.dropped }
+
+func (c *counts) read() SignalStats {
+	return SignalStats{
+		Settled:          c.settled.read(),
+		DeadLettered:     c.deadLettered.read(),
+		Dropped:          c.dropped.read(),
+		RedeliveredItems: c.redelivered.Load(),
+		PendingItems:     uint64(max(c.pending.Load(), 0)),
+	}
+}
+
 func (d *Delivery) count(l *lane) *counts { return &d.counts[l.id.Kind] }
 
 // Tally is a number of items and of frame bytes.
@@ -57,26 +74,40 @@ func (d *Delivery) Stats() Stats {
 		HeldBytes:     d.heldBytes.Load(),
 	}
 	for k := journal.KindLogs; k <= journal.KindProfiles; k++ {
-		c := &d.counts[k]
-		s.Signals[k] = SignalStats{
-			Settled:          c.settled.read(),
-			DeadLettered:     c.deadLettered.read(),
-			Dropped:          c.dropped.read(),
-			RedeliveredItems: c.redelivered.Load(),
-			PendingItems:     uint64(max(c.pending.Load(), 0)),
-		}
+		s.Signals[k] = d.counts[k].read()
 	}
 	return s
 }
 
+// LaneStats are the same figures per lane, of the lanes there are. A lane of
+// which nothing is left in the log is forgotten, and counts from 0 when it
+// comes back.
+func (d *Delivery) LaneStats() map[journal.Lane]SignalStats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m := make(map[journal.Lane]SignalStats, len(d.lanes))
+	for id, l := range d.lanes {
+		m[id] = l.counts.read()
+	}
+	return m
+}
+
 func (t *tally) read() Tally { return Tally{Items: t.items.Load(), Size: t.size.Load()} }
 
-// Damage is the read error that the main or the catch-up reader can not get
-// past, or nil.
+// Damage is a *journal.DamageError that a reader can not get past, or nil.
+// Only a repair and a restart end it.
 func (d *Delivery) Damage() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return cmp.Or(d.damage, d.lapDamage)
+	return d.damage
+}
+
+// ReadError is why a reader does not get on at present, or nil. It tries again
+// without end.
+func (d *Delivery) ReadError() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return cmp.Or(d.mainError, d.lapError)
 }
 
 // Lanes describes every lane, ordered by tenant and signal.
@@ -98,7 +129,7 @@ func (d *Delivery) Lanes() []barrier.LaneStatus {
 			Signal:    l.signal.String(),
 			Frontier:  barrier.Position(l.frontier(d.main)),
 			Horizon:   barrier.Position(info.Horizon),
-			Pending:   l.pending,
+			Pending:   uint64(max(l.counts.pending.Load(), 0)),
 			State:     string(l.state()),
 			Attempts:  l.attempts,
 			NextTry:   l.due,
@@ -110,7 +141,7 @@ func (d *Delivery) Lanes() []barrier.LaneStatus {
 		switch g := l.groups.first; {
 		case g != nil && g.oldest != 0:
 			s.Oldest = time.Unix(0, g.oldest)
-		case l.pending > 0 && info.Oldest != 0:
+		case s.Pending > 0 && info.Oldest != 0:
 			s.Oldest = time.Unix(0, info.Oldest)
 		}
 		out = append(out, s)
