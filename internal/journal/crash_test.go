@@ -171,9 +171,15 @@ func (w *world) fill() error {
 	return nil
 }
 
-// reopen opens the log; only the power cut excuses a failure.
+// reopen opens the log, at times with other limits, which STATE may have to
+// grow for; only the power cut excuses a failure.
 func (w *world) reopen() error {
 	w.heal()
+	if w.rng.IntN(3) == 0 {
+		w.cfg.GroupCap = []uint64{0, 3000}[w.rng.IntN(2)]
+		w.cfg.MaxSegments = []int{4, 32, 150}[w.rng.IntN(3)]
+		w.cfg.MaxTenants = []int{4, 8, 40}[w.rng.IntN(3)]
+	}
 	err := w.open()
 	if err != nil && w.over() {
 		var open *openError

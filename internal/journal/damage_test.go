@@ -207,6 +207,29 @@ func TestC09_DamagedFrame(t *testing.T) {
 	}
 }
 
+// TestC09_DamageProvedByALaterGroup: STATE knows nothing of the newest groups
+// after kill -9, but a group is written only when the one before it is
+// durable: what is wrong before the last group is damage, not a torn write.
+func TestC09_DamageProvedByALaterGroup(t *testing.T) {
+	killed := newSite(t, false)
+	for _, d := range frameDamage {
+		for _, i := range []int{8, 9} {
+			if i == 8 && d.name == "another frame's bytes" {
+				continue
+			}
+			t.Run(fmt.Sprintf("frame %d/%s", i, d.name), func(t *testing.T) {
+				s := killed.again(CorruptionFail)
+				hit := killed.frames[i]
+				s.edit(t, hit.file, func(b []byte) []byte {
+					d.fn(b, hit.off, hit)
+					return b
+				})
+				s.damagedAt(t, hit)
+			})
+		}
+	}
+}
+
 // damagedAt expects exactly one frame to be damaged.
 func (s *site) damagedAt(t *testing.T, hit place) {
 	t.Helper()
