@@ -26,7 +26,7 @@ import (
 // control and next to without allocating.
 func (c *grpcClient) stream(id uint32, method string, message []byte, window *flow) {
 	c.headers(id, method)
-	stream := int64(window.initial)
+	stream := window.initial
 	sent := 0
 	for sent < len(message) {
 		n := min(int64(len(message)-sent), 16<<10, stream, window.connection)
@@ -39,7 +39,7 @@ func (c *grpcClient) stream(id uint32, method string, message []byte, window *fl
 		stream -= n
 		window.connection -= n
 	}
-	for c.next(id, window) >= 0 { //nolint:revive // until the stream has ended
+	for c.next(id, window) >= 0 { // until the stream has ended
 	}
 }
 

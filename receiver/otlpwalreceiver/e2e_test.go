@@ -25,6 +25,7 @@ import (
 	"go.opentelemetry.io/collector/exporter/xexporter"
 	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
 	"google.golang.org/grpc/codes"
+	grpcmetadata "google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/otelweir/weir/internal/fsys/crashfs"
@@ -585,6 +586,63 @@ func TestOversizeOnBothTransports(t *testing.T) {
 	assert.Equal(t, status.Convert(err).Message(), a.status(t).GetMessage())
 	assert.Zero(t, n.unreclaimed())
 	n.stop()
+}
+
+// What a client sent as metadata is there again when its data is delivered,
+// also after a crash.
+func TestD15_KeptMetadataReachesThePipelineAfterReplay(t *testing.T) {
+	keep := func(c *Config) {
+		c.Tenant.MetadataKey = "x-scope-orgid"
+		c.MetadataKeys = []string{"x-region"}
+	}
+	n := startNode(t, nodeOptions{change: keep})
+	n.sink.set(errDown)
+	payload := requestOf(t, otlpwire.Logs, 1)
+	require.NoError(t, n.export(grpcmetadata.AppendToOutgoingContext(t.Context(), "x-scope-orgid", "acme", "x-region", "eu", "x-region", "us", "x-other", "no"), otlpwire.Logs, payload))
+	require.Equal(t, 200, n.post(otlpwire.Logs, contentProtobuf, payload, "X-Scope-OrgID", "initech").code)
+
+	next := startNode(t, nodeOptions{fs: n.kill(), change: keep})
+	eventually(t, "delivered", func() bool { return next.sink.count(otlpwire.Logs) == 2 })
+	next.sink.mu.Lock()
+	defer next.sink.mu.Unlock()
+	got := map[string][]string{}
+	for _, info := range next.sink.clients {
+		tenant := info.Metadata.Get("x-scope-orgid")
+		require.Len(t, tenant, 1)
+		got[tenant[0]] = info.Metadata.Get("X-Region")
+		assert.Empty(t, info.Metadata.Get("x-other"))
+		assert.Nil(t, info.Addr)
+		assert.Nil(t, info.Auth)
+	}
+	assert.Equal(t, map[string][]string{"acme": {"eu", "us"}, "initech": nil}, got)
+}
+
+// Many senders at once, over both protocols: what was acknowledged is
+// delivered, once when nothing fails.
+func TestManySendersAtOnce(t *testing.T) {
+	const senders, each = 32, 20
+	n := startNode(t, nodeOptions{change: func(c *Config) { c.WAL.UnreclaimedBytesLimit = 64 * MiB }})
+	payload, json := sampleOf(t, otlpwire.Logs, 2)
+	var all sync.WaitGroup
+	for i := range senders {
+		all.Go(func() {
+			for range each {
+				switch i % 3 {
+				case 0:
+					assert.NoError(t, n.export(context.Background(), otlpwire.Logs, payload))
+				case 1:
+					assert.NoError(t, n.mustPost(contentProtobuf, payload))
+				default:
+					assert.NoError(t, n.mustPost(contentJSON, json))
+				}
+			}
+		})
+	}
+	all.Wait()
+	eventually(t, "delivered", func() bool { return n.sink.count(otlpwire.Logs) >= senders*each*2 })
+	n.atRest()
+	n.stop()
+	assert.Equal(t, senders*each*2, n.sink.count(otlpwire.Logs))
 }
 
 // requestOf is a request with n items.

@@ -229,7 +229,7 @@ func readBody(r io.Reader, charge *membudget.Charge) (*[]byte, error) {
 		*buffer = (*buffer)[:cap(*buffer)]
 		m, err := r.Read((*buffer)[n:])
 		n += m
-		if err == io.EOF { //nolint:errorlint // io.Reader returns it bare
+		if err == io.EOF {
 			*buffer = (*buffer)[:n]
 			return buffer, nil
 		}

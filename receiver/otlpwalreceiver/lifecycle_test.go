@@ -19,7 +19,6 @@ import (
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumertest"
-	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensiontest"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -153,7 +152,7 @@ func TestMaintainedByTheExtension(t *testing.T) {
 	ext, err := f.Create(t.Context(), extensiontest.NewNopSettings(f.Type()), extCfg)
 	require.NoError(t, err)
 	require.NoError(t, ext.Start(t.Context(), componenttest.NewNopHost()))
-	t.Cleanup(func() { require.NoError(t, ext.(extension.Extension).Shutdown(context.Background())) })
+	t.Cleanup(func() { require.NoError(t, ext.Shutdown(context.Background())) })
 
 	host := &statusHost{testHost: newTestHost()}
 	host.extensions[component.MustNewID("wal_storage")] = ext

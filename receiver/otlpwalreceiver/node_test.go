@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/component/componenttest"
@@ -37,12 +38,13 @@ var errDown = errors.New("the destination is down")
 // sink is what every pipeline of a node ends in. It keeps what it took, as
 // protobuf, in order.
 type sink struct {
-	mu     sync.Mutex
-	fail   error               // answer of every Consume; guarded by mu
-	taken  map[signal][]string // guarded by mu
-	items  map[signal]int      // guarded by mu
-	hold   chan struct{}       // while not nil, Consume waits for it or for its context; guarded by mu
-	called int                 // guarded by mu
+	mu      sync.Mutex
+	clients []client.Info       // of every Consume that succeeded; guarded by mu
+	fail    error               // answer of every Consume; guarded by mu
+	taken   map[signal][]string // guarded by mu
+	items   map[signal]int      // guarded by mu
+	hold    chan struct{}       // while not nil, Consume waits for it or for its context; guarded by mu
+	called  int                 // guarded by mu
 }
 
 func newSink() *sink { return &sink{taken: map[signal][]string{}, items: map[signal]int{}} }
@@ -72,6 +74,7 @@ func (s *sink) consume(ctx context.Context, sig signal, items int, marshal func(
 	defer s.mu.Unlock()
 	s.taken[sig] = append(s.taken[sig], string(b))
 	s.items[sig] += items
+	s.clients = append(s.clients, client.FromContext(ctx))
 	return nil
 }
 

@@ -67,10 +67,11 @@ func TestD14_Tenant(t *testing.T) {
 			}
 			if !c.noGRPC {
 				t.Run("grpc", func(t *testing.T) {
-					ctx := t.Context()
+					var pairs []string
 					for _, v := range c.values {
-						ctx = grpcmetadata.AppendToOutgoingContext(ctx, "x-scope-orgid", v)
+						pairs = append(pairs, "x-scope-orgid", v)
 					}
+					ctx := grpcmetadata.AppendToOutgoingContext(t.Context(), pairs...)
 					err := c.rig.export(ctx, otlpwire.Metrics, payload)
 					if err != nil {
 						assert.Equal(t, codes.InvalidArgument, status.Code(err))

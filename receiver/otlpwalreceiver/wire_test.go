@@ -24,6 +24,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	grpcmetadata "google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/otelweir/weir/internal/otlpwire"
@@ -264,5 +265,20 @@ func TestB02_FailuresBeforeTheLog(t *testing.T) {
 		})
 	}
 	assert.Empty(t, log.take())
+	r.atRest()
+}
+
+func TestProfilesOfAnotherVersionAreRefusedBeforeTheyAreRead(t *testing.T) {
+	log := &fakeLog{}
+	r := newRig(t, log, nil)
+	payload, _ := sample(t, otlpwire.Profiles)
+	ctx := grpcmetadata.AppendToOutgoingContext(t.Context(), "otlp-profiles-development-version", "7")
+	err := r.export(ctx, otlpwire.Profiles, payload)
+	assert.Equal(t, codes.InvalidArgument, status.Code(err))
+	info, _ := details(t, status.Convert(err).Proto())
+	assert.Equal(t, "invalid_payload", info.GetReason(), "%v", err)
+	ctx = grpcmetadata.AppendToOutgoingContext(t.Context(), "otlp-profiles-development-version", "1")
+	require.NoError(t, r.export(ctx, otlpwire.Profiles, payload))
+	assert.Len(t, log.take(), 1)
 	r.atRest()
 }
