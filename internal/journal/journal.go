@@ -105,6 +105,10 @@ func (j *Journal) releaseFiles() error {
 		errs = append(errs, j.writer.file.Close())
 		j.writer.file = nil
 	}
+	if old := j.writer.unsummarised; old != nil {
+		errs = append(errs, old.file.Close())
+		j.writer.unsummarised = nil
+	}
 	errs = append(errs, j.upkeep.close())
 	if j.lock != nil {
 		errs = append(errs, j.lock.Unlock())

@@ -72,6 +72,7 @@ type recovery struct {
 	gone     []ordinalRange
 	partial  bool // next.wal.partial exists
 	scan     scanner
+	progress progress
 	unproven bool // the directory's fsync failed when STATE got its name
 }
 
@@ -360,7 +361,7 @@ func (r *recovery) fitState() error {
 	want = geometryFor(int(max(want.ranges, r.state.ranges)), int(max(want.tenants, r.state.tenants)))
 	rec := r.rec
 	err := r.installState(want, &rec, r.state.generation+1, r.fs.Rename)
-	if err != nil && (isFull(err) || isUnwritable(err)) && !r.unproven {
+	if err != nil && (isFull(err) || isUnwritable(err)) { // the log opens, to drain
 		r.warn(fmt.Sprintf("STATE cannot be made larger for max_segments %d and max_tenants %d: at most %d and %d are in effect",
 			r.cfg.MaxSegments, r.cfg.MaxTenants, max(int(r.state.ranges)-spareRanges, 1), r.state.tenants), err)
 		return nil

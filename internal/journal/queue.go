@@ -81,8 +81,8 @@ type Figures struct {
 type queue struct {
 	tickets []*Ticket
 	head    int
-	// tail is what the segment at the queue's end holds or is to hold, framed
-	// bytes; front the same for the current one.
+	// tail is what the segment at the queue's end holds or is to hold, in
+	// framed bytes.
 	tail      uint64
 	rotations int  // tickets with rotate set
 	owed      bool // the current segment has ended: a rotation comes before any frame

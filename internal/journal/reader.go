@@ -99,6 +99,10 @@ func (r *Reader) Next() (ReadFrame, error) {
 			r.pos = d.End
 			continue
 		}
+		if errors.Is(err, fs.ErrNotExist) { // reclaimed under our hands, or enter will say
+			r.leave()
+			continue
+		}
 		if err != nil {
 			return ReadFrame{}, err
 		}

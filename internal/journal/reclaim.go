@@ -246,18 +246,15 @@ func (j *Journal) lookAtDisk() {
 	j.published.disk.Store(total)
 }
 
-// Need is the most a log takes on its volume, in bytes (log-format "Disk").
-func (c *Config) Need(stateSize uint64) uint64 {
-	groupCap := c.GroupCap
-	if groupCap == 0 {
-		groupCap = defaultGroupCap
-	}
-	lane := uint64(summaryLane + maxTenant)
-	summary := uint64(frameHeaderLen+summaryFixed+summaryTrailer) + lane*uint64(min(c.MaxTenants, 64))
+// need is the most a log takes on its volume, in bytes (log-format "Disk").
+func (c *Config) need(stateSize uint64) uint64 {
+	// No segment has more lanes than frames, or than there can be.
+	lanes := min(kinds*uint64(c.MaxTenants), c.SegmentSize/frameHeaderLen)
+	summary := frameHeaderLen + summaryFixed + summaryTrailer + lanes*(summaryLane+maxTenant)
 	parts := [...]uint64{
 		c.Limit,
 		2 * c.SegmentSize,
-		maxSealed * max(groupCap, c.MaxFrameSize),
+		maxSealed * max(c.GroupCap, c.MaxFrameSize),
 		uint64(c.MaxSegments+1) * (segmentHeaderLen + summary),
 		stateSize,
 		c.DeadLetterMaxBytes,
@@ -280,7 +277,7 @@ func (r *recovery) checkReserve() error {
 	if err != nil {
 		return fmt.Errorf("measure the volume: %w", err)
 	}
-	need, has := r.cfg.Need(uint64(r.state.size())), free+r.published.disk.Load()
+	need, has := r.cfg.need(uint64(r.state.size())), free+r.published.disk.Load()
 	if has >= need {
 		return nil
 	}

@@ -21,7 +21,9 @@ type upkeep struct {
 func (u *upkeep) close() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.state.close()
+	err := u.state.close()
+	u.state = nil // a commit would open it again, and the lock is given up
+	return err
 }
 
 // settleSteps is how many segments' worth of the reclaim index one hold of the

@@ -100,9 +100,9 @@ func (j *Journal) commitGroup() {
 	if err == nil {
 		j.groupDurable(bytes)
 	}
+	clear(w.bufs) // nothing refers to the frames' buffers any more
 	tell(w.group, err)
 	clear(w.group)
-	clear(w.bufs)
 	j.cfg.Observer.GroupSynced(frames, bytes, took, err)
 }
 
