@@ -26,6 +26,7 @@ func (r *recovery) recover() error {
 	}
 	r.seen.Store(r.rec.barrierSeen)
 	last := len(r.files) - 1
+	r.setOut(r.cfg.Now())
 	for i := range r.files[:last] {
 		if err := r.closedSegment(&r.files[i]); err != nil {
 			return err
@@ -315,6 +316,7 @@ func (r *recovery) readSummary(file fsys.File, f *segmentFile) (*summary, error)
 
 // enter records a frame that a scan met.
 func (r *recovery) enter(s *segment, h *frameHeader, tenant []byte) {
+	r.reached(h.end())
 	if h.kind == kindGap {
 		return
 	}
