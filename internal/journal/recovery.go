@@ -511,13 +511,9 @@ func (r *recovery) cutTail(file fsys.File, id segmentID, last int64, tail tailKi
 		return true
 	}
 	if tail != tailSummary && err == nil {
-		dirty := first
-		for dirty < r.scan.end { // where the last byte that is not zero is
-			next, err := r.scan.lastNonZero(dirty)
-			if err != nil || next <= dirty {
-				break
-			}
-			dirty = next
+		dirty, err := r.scan.lastNonZero(first)
+		if err != nil { // what can be read of it was read once: copy it all
+			dirty = r.scan.end
 		}
 		r.out.TruncatedBytes = uint64(dirty - last)
 		r.out.Ambiguous = true

@@ -172,6 +172,37 @@ func TestStateGrows(t *testing.T) {
 	require.Equal(t, 5000, w.j.Stats().MaxSegments)
 }
 
+// TestTornTailOfAPreallocatedSegment: what was torn is counted and copied, the
+// zeros behind it are not.
+func TestTornTailOfAPreallocatedSegment(t *testing.T) {
+	f, j := onCrashFS(t, nil)
+	_, err := commit(j, newFrame(t, logs, 0, 100))
+	require.NoError(t, err)
+	durable := j.Durable()
+	require.NoError(t, j.Close())
+	name := lastSegment(t, f)
+	data, err := f.ReadFile(name)
+	require.NoError(t, err)
+	require.Len(t, data, 1<<20, "preallocated")
+	for _, at := range []uint64{0, 10, 70_000} {
+		data[segmentHeaderLen+durable+at] = 0xFF
+	}
+	require.NoError(t, f.WriteFile(name, data))
+	j, rec, err := Open(f, testConfig("/wal"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = j.Close() })
+	require.EqualValues(t, 70_001, rec.TruncatedBytes)
+	require.True(t, rec.Ambiguous)
+	infos, err := f.Clone().List("/wal/quarantine")
+	require.NoError(t, err)
+	require.Len(t, infos, 1)
+	require.EqualValues(t, 70_001, infos[0].Size)
+	after, err := f.ReadFile(name)
+	require.NoError(t, err)
+	require.Len(t, after, 1<<20, "preallocated again")
+	require.True(t, allZero(after[segmentHeaderLen+durable:]))
+}
+
 // readCounter counts the bytes read from files.
 type readCounter struct {
 	fsys.FS

@@ -166,22 +166,24 @@ func (s *scanner) nonZero(off int64) (int64, error) {
 	return s.end, nil
 }
 
-// lastNonZero returns the offset behind the last byte that is not zero in the
-// data at off, which ends at a hole or after one read.
+// lastNonZero returns the offset behind the last byte at or after off that is
+// not zero, or off.
 func (s *scanner) lastNonZero(off int64) (int64, error) {
-	off, err := s.nonZero(off)
-	if err != nil || off == s.end {
-		return off, err
+	for {
+		data, err := s.nonZero(off)
+		if err != nil || data == s.end {
+			return off, err
+		}
+		w, err := s.window(data, 1)
+		if err != nil {
+			return 0, err
+		}
+		n := len(w)
+		for w[n-1] == 0 { // it ends at the latest with the byte found
+			n--
+		}
+		off = data + int64(n)
 	}
-	w, err := s.window(off, 1)
-	if err != nil {
-		return 0, err
-	}
-	n := len(w)
-	for n > 0 && w[n-1] == 0 {
-		n--
-	}
-	return off + int64(n), nil
 }
 
 // resync returns the offset of the first frame at or after off that verifies
