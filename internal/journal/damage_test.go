@@ -738,6 +738,9 @@ func TestC19_EveryErrorOfOpenEndsIt(t *testing.T) {
 			l, err := s.fs.Lock(path.Join(logDir, "LOCK"))
 			require.NoError(t, err, "call %d left the lock", i)
 			require.NoError(t, l.Unlock())
+			for _, name := range s.fs.OpenFiles() { // unless it was a close that failed
+				require.NotEqual(t, 0, s.fs.Calls(crashfs.OpClose), "call %d left %s open", i, name)
+			}
 		}
 		s.fs.ClearFaults()
 		s.close()

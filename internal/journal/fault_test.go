@@ -3,7 +3,6 @@
 package journal
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -91,22 +90,6 @@ func (w *world) drain(t *testing.T) {
 	maps.Copy(w.o.stamped, all)
 	for w.pass(100) > 0 {
 	}
-}
-
-// pass is one pass of housekeeping; it returns how many segments went.
-func (w *world) pass(most int) (removed int) {
-	maps.Copy(w.o.reclaimed, w.o.stamped)
-	w.j.Lock()
-	plan := w.j.Prepare(most)
-	w.j.Unlock()
-	if plan != nil {
-		plan.Execute(context.Background())
-		w.j.Lock()
-		_, removed, _ = w.j.Commit(plan)
-		w.j.Unlock()
-	}
-	w.turn(func() { _ = w.j.Discharge() })
-	return removed
 }
 
 // powerCut loses everything unsynced, and opens what is left.

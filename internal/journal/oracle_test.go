@@ -280,55 +280,63 @@ func (w *world) turn(fn func()) {
 	fn()
 }
 
-// settle reads on from a horizon, stamps some lanes up to some frame, and at
-// times reclaims.
+// settle stamps some lanes up to some frame.
 func (w *world) settle() error {
+	frontiers, err := w.frontiers()
+	if err == nil {
+		_ = w.stamp(frontiers)
+	}
+	return err
+}
+
+// frontiers are positions that could be settled: for some lanes, ends of
+// frames that can be read.
+func (w *world) frontiers() (map[Lane]Position, error) {
 	frames, err := w.read(w.j)
 	if err != nil {
-		return err
-	}
-	var ends []Position
-	for _, f := range frames {
-		ends = append(ends, f.Position+f.Len)
+		return nil, err
 	}
 	frontiers := map[Lane]Position{}
 	for _, l := range testLanes {
-		if len(ends) > 0 && w.rng.IntN(3) > 0 {
-			frontiers[l] = ends[w.rng.IntN(len(ends))]
-			if w.rng.IntN(2) == 0 {
-				frontiers[l] = ends[len(ends)-1]
-			}
+		if len(frames) == 0 || w.rng.IntN(3) == 0 {
+			continue
 		}
+		f := frames[len(frames)-1]
+		if w.rng.IntN(2) == 0 {
+			f = frames[w.rng.IntN(len(frames))]
+		}
+		frontiers[l] = f.Position + f.Len
 	}
-	return w.stamp(frontiers)
+	return frontiers, nil
 }
 
 func (w *world) stamp(frontiers map[Lane]Position) error {
 	for l, p := range frontiers {
 		w.o.tried[l] = max(w.o.tried[l], p)
 	}
-	if w.j.Stamp(frontiers) == nil {
+	err := w.j.Stamp(frontiers)
+	if err == nil {
 		for l, p := range frontiers {
 			w.o.stamped[l] = max(w.o.stamped[l], p)
 		}
 	}
-	return nil
+	return err
 }
 
-// reclaim is one pass of housekeeping.
-func (w *world) reclaim() error {
+// pass is one pass of housekeeping; it returns how many segments went.
+func (w *world) pass(most int) (removed int) {
 	maps.Copy(w.o.reclaimed, w.o.stamped)
 	w.j.Lock()
-	plan := w.j.Prepare(1 + w.rng.IntN(8))
+	plan := w.j.Prepare(most)
 	w.j.Unlock()
 	if plan != nil {
 		plan.Execute(context.Background())
 		w.j.Lock()
-		w.j.Commit(plan)
+		_, removed, _ = w.j.Commit(plan)
 		w.j.Unlock()
 	}
 	w.turn(func() { _ = w.j.Discharge() })
-	return w.figures()
+	return removed
 }
 
 // read returns every frame the log delivers from its beginning.

@@ -73,7 +73,7 @@ func (f *FS) Clone() *FS {
 func (f *FS) successor() *FS {
 	return &FS{
 		nextIno: f.nextIno, total: f.total, stamp: f.stamp, tear: f.tear, twoStep: f.twoStep,
-		stopAt: -1, byOp: map[Op]int{},
+		stopAt: -1, byOp: map[Op]int{}, handles: map[*handle]struct{}{},
 	}
 }
 

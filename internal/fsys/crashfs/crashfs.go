@@ -59,6 +59,7 @@ type FS struct {
 	nextIno uint64
 	total   uint64 // bytes of the volume
 	used    int64  // blocks
+	handles map[*handle]struct{}
 	stamp   uint64 // the order of changes to inodes
 	tear    bool
 	twoStep bool
@@ -76,7 +77,7 @@ type FS struct {
 // New returns an empty file system on a volume of total bytes; 0 is a volume
 // that is never full.
 func New(total uint64) *FS {
-	f := &FS{stopAt: -1, byOp: map[Op]int{}, nextIno: 1}
+	f := &FS{stopAt: -1, byOp: map[Op]int{}, handles: map[*handle]struct{}{}, nextIno: 1}
 	f.setVolume(total)
 	f.root = f.newInode(fs.ModeDir | 0o755)
 	return f
@@ -101,6 +102,19 @@ func (f *FS) Used() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return uint64(f.used) * BlockSize
+}
+
+// OpenFiles is the names of the files that are open, in order, once per handle:
+// what a closed log left open is a leak.
+func (f *FS) OpenFiles() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var names []string
+	for h := range f.handles {
+		names = append(names, h.name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // freeBlocks is how many blocks can still be allocated.
@@ -182,7 +196,9 @@ func (f *FS) openLocked(name string, flag int, perm fs.FileMode) (*handle, error
 		return nil, fsys.ErrNotRegular
 	}
 	n.handles++
-	return &handle{fs: f, n: n, name: name, writable: flag&(os.O_RDWR|os.O_WRONLY) != 0}, nil
+	h := &handle{fs: f, n: n, name: name, writable: flag&(os.O_RDWR|os.O_WRONLY) != 0}
+	f.handles[h] = struct{}{}
+	return h, nil
 }
 
 // List implements [fsys.FS].
@@ -410,7 +426,7 @@ func (f *FS) Lock(name string) (l fsys.Lock, err error) {
 			return err
 		}
 		if h.n.locked {
-			h.n.handles--
+			h.close()
 			return fsys.ErrLocked
 		}
 		h.n.locked = true
@@ -461,6 +477,7 @@ func (h *handle) call(c Call, fn func(*outcome) error) error {
 
 func (h *handle) close() {
 	h.closed = true
+	delete(h.fs.handles, h)
 	h.n.handles--
 	h.fs.release(h.n)
 }

@@ -488,8 +488,10 @@ func TestFilesAndNames(t *testing.T) {
 	require.NoError(t, err)
 	_, err = r.Pwritev([][]byte{{1}}, 0)
 	require.ErrorIs(t, err, syscall.EBADF)
+	assert.Equal(t, []string{"/a", "/b", "/b", "/d/x"}, f.OpenFiles())
 	require.NoError(t, r.Close())
 	require.ErrorIs(t, r.Close(), fs.ErrClosed)
+	assert.Equal(t, []string{"/a", "/b", "/d/x"}, f.OpenFiles())
 
 	l, err := f.Lock("/LOCK")
 	require.NoError(t, err)
