@@ -90,7 +90,7 @@ func (j *Journal) place(h *segmentHeader) error {
 // entry still to be synced. Turn.
 func (j *Journal) succeed(h *segmentHeader) {
 	w := &j.writer
-	old := &closedFile{file: w.file, unsyncable: w.failed}
+	old := &closedFile{file: w.file}
 	j.Lock()
 	q, l := &j.queue, &j.ledger
 	old.segment = l.current()
@@ -118,7 +118,7 @@ func (j *Journal) succeed(h *segmentHeader) {
 	j.Unlock()
 
 	w.file, w.id, w.epoch, w.created = w.prepared, h.id, epochOf(j.log, h.id), h.created
-	w.preallocated, w.failed = w.preparedPreallocated, false
+	w.preallocated = w.preparedPreallocated
 	w.prepared, w.volumeSeen = nil, false
 	j.published.prepared.Store(false)
 	w.unsummarised = old
@@ -213,7 +213,7 @@ func (j *Journal) replaceInstalled() error {
 		return err
 	}
 	_ = w.file.Close() // it holds nothing but the header
-	w.file, w.preallocated, w.failed = w.prepared, w.preparedPreallocated, false
+	w.file, w.preallocated = w.prepared, w.preparedPreallocated
 	w.prepared = nil
 	j.published.prepared.Store(false)
 	return nil

@@ -129,9 +129,8 @@ func summaryLength(trailer []byte) (uint64, bool) {
 // closedFile is a segment that was just closed, with the descriptor it was
 // written through.
 type closedFile struct {
-	file       fsys.File
-	segment    *segment
-	unsyncable bool // its fdatasync failed: nothing it says afterwards means anything
+	file    fsys.File
+	segment *segment
 }
 
 // summarise writes a closed segment's summary behind its end and cuts off the
@@ -144,7 +143,9 @@ func (j *Journal) summarise(c *closedFile) {
 	defer c.file.Close()
 	j.Lock()
 	s := *c.segment
-	skip := c.unsyncable || s.extra > 0 || s.holed || s.state == segmentGone
+	// Charged bytes behind the end mean a failed fdatasync or truncation: then
+	// nothing this descriptor says means anything any more.
+	skip := s.extra > 0 || s.holed || s.state == segmentGone
 	j.Unlock()
 	if skip {
 		return

@@ -16,7 +16,6 @@ type writer struct {
 	epoch        epoch
 	created      int64
 	preallocated bool
-	failed       bool // its fdatasync failed once: it is never synced again
 
 	prepared             fsys.File // next.wal.partial, ready to be installed
 	preparedPreallocated bool
@@ -161,7 +160,6 @@ func (j *Journal) writeGroup(bytes uint64) error {
 		return &AppendError{Op: "append", Err: err}
 	}
 	if err := w.file.Datasync(); err != nil {
-		w.failed = true
 		j.endSegment(bytes, fmt.Errorf("fdatasync of %s: %w", w.id.name(), err))
 		return &AppendError{Op: "sync", Err: err}
 	}
