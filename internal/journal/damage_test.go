@@ -5,12 +5,14 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -533,6 +535,34 @@ func TestC10_ZeroByteSegment(t *testing.T) {
 			q.close()
 		})
 	}
+}
+
+// TestC10_FileUnderTheNextName: a rotation replaces nothing. The attempt after
+// it takes another name; the next start refuses, since the file may be
+// anybody's data, until it is moved away.
+func TestC10_FileUnderTheNextName(t *testing.T) {
+	w := newWorld(8)
+	require.NoError(t, w.open())
+	w.mustAppend(t, 3)
+	foreign := path.Join(logDir, fmt.Sprintf("%016x-%08x.wal", w.j.Durable(), 1))
+	require.NoError(t, w.fs.WriteFile(foreign, []byte("somebody's")))
+	require.ErrorIs(t, w.rotateNow(), fs.ErrExist)
+	assert.Equal(t, 1, w.state().Failures)
+	w.later(2 * time.Second)
+	w.turn(func() { require.NoError(t, w.j.Discharge()) })
+	assert.Len(t, w.j.Segments(), 2)
+	w.mustAppend(t, 3)
+	w.faulty = true // the files are not only the log's
+	next := w.fs.Crash(nil)
+	w.close()
+	w.fs = next
+	data, err := w.fs.ReadFile(foreign)
+	require.NoError(t, err)
+	assert.Equal(t, "somebody's", string(data))
+	require.ErrorContains(t, w.open(), path.Base(foreign))
+	require.NoError(t, w.fs.Unlink(foreign))
+	require.NoError(t, w.open())
+	w.close()
 }
 
 // TestC10_OlderAndNewerState: a STATE restored from before is believed as far
