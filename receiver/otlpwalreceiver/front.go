@@ -34,6 +34,7 @@ type front struct {
 
 	refusals refusals
 	accepted [len(signals) + 1]accepted // by signal
+	tenants  *tenantTable               // nil unless tenant.metrics
 }
 
 func newFront(cfg *Config, log committer, set receiver.Settings) (*front, error) {
@@ -55,6 +56,7 @@ func newFront(cfg *Config, log committer, set receiver.Settings) (*front, error)
 		maxNesting: cfg.Admission.MaxNesting,
 		log:        log,
 		reports:    r,
+		tenants:    newTenantTable(cfg),
 	}, nil
 }
 
@@ -103,7 +105,16 @@ func (f *front) accept(ctx context.Context, r *request) *refusal.Error {
 	}
 	f.accepted[r.signal].items.Add(uint64(m.Items))
 	f.accepted[r.signal].bytes.Add(size)
+	f.tenants.accept(r.frame.Tenant, r.signal, uint64(m.Items), size)
 	return nil
+}
+
+// refused counts a refusal of r, which is about to be answered.
+func (f *front) refused(r *request, e *refusal.Error) {
+	f.refusals.add(e.Reason, r.signal, r.transport)
+	if r.frame.Kind != 0 { // it came so far that its tenant is known
+		f.tenants.refuse(r.frame.Tenant, e.Reason, r.signal, r.transport)
+	}
 }
 
 // commit returns the frame's length once it is durable.

@@ -129,6 +129,6 @@ func (t *grpcTransport) export(ctx context.Context, c *grpcCall, receive func(an
 }
 
 func (t *grpcTransport) refused(r *request, e *refusal.Error) error {
-	t.front.refusals.add(e.Reason, r.signal, r.transport)
+	t.front.refused(r, e)
 	return e
 }

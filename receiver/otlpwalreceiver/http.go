@@ -152,7 +152,8 @@ func (t *httpTransport) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	req, refused := t.receive(in, r)
+	req := &request{signal: in.signal, transport: transportHTTP, format: formatProtobuf}
+	refused := t.receive(in, r, req)
 	if refused == nil && mediaType == contentJSON {
 		refused = t.front.convertJSON(req)
 	}
@@ -160,7 +161,8 @@ func (t *httpTransport) serve(w http.ResponseWriter, r *http.Request) {
 		refused = t.front.accept(r.Context(), req)
 	}
 	if refused != nil {
-		t.refuse(w, in.signal, refused)
+		t.front.refused(req, refused)
+		writeRefusal(w, refused)
 		return
 	}
 	w.Header().Set("Content-Type", mediaType)
@@ -170,10 +172,10 @@ func (t *httpTransport) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// receive reads the body.
-func (t *httpTransport) receive(in *inbound, r *http.Request) (*request, *refusal.Error) {
+// receive reads the body into req.
+func (t *httpTransport) receive(in *inbound, r *http.Request, req *request) *refusal.Error {
 	if r.ContentLength > t.maxBytes {
-		return nil, t.tooLarge()
+		return t.tooLarge()
 	}
 	charge := t.front.admission.budget.NewCharge()
 	buffer, err := readBody(r.Body, charge)
@@ -184,21 +186,19 @@ func (t *httpTransport) receive(in *inbound, r *http.Request) (*request, *refusa
 		var tooLarge *http.MaxBytesError
 		switch {
 		case in.refused != nil:
-			return nil, in.refused
+			return in.refused
 		case errors.Is(err, errNoMemory):
-			return nil, t.front.admission.noMemory(next)
+			return t.front.admission.noMemory(next)
 		case errors.As(err, &tooLarge):
-			return nil, t.tooLarge()
+			return t.tooLarge()
 		}
-		return nil, invalidPayload(fmt.Errorf("read body: %w", err))
+		return invalidPayload(fmt.Errorf("read body: %w", err))
 	}
 	// The body is complete: a deadline that passes now would look to
 	// net/http as if the client had gone.
 	_ = in.controller.SetReadDeadline(time.Time{})
-	return &request{
-		signal: in.signal, transport: transportHTTP, format: formatProtobuf,
-		payload: *buffer, buffer: buffer, charge: charge,
-	}, nil
+	req.payload, req.buffer, req.charge = *buffer, buffer, charge
+	return nil
 }
 
 // firstRead is the first buffer of a body, in bytes. It grows with what

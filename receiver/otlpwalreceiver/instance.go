@@ -68,7 +68,7 @@ func (i *instance) Start(ctx context.Context, host component.Host) error {
 	return i.startErr
 }
 
-// Shutdown stops the receiver once, started or not.
+// Shutdown stops the receiver once. A start that failed left nothing to stop.
 func (i *instance) Shutdown(ctx context.Context) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -77,6 +77,9 @@ func (i *instance) Shutdown(ctx context.Context) error {
 	}
 	i.stopped = true
 	defer i.remove()
+	if !i.started || i.startErr != nil {
+		return nil
+	}
 	return i.receiver.shutdown(ctx)
 }
 

@@ -17,13 +17,17 @@ func (r *refusals) add(reason refusal.Reason, s signal, t transport) {
 	r.counts[reason][s][t].Add(1)
 }
 
-// each calls f with every count, including those of 0: counters exist from the
-// start.
-func (r *refusals) each(f func(reason refusal.Reason, s signal, t transport, n uint64)) {
+func (r *refusals) count(reason refusal.Reason, s signal, t transport) uint64 {
+	return r.counts[reason][s][t].Load()
+}
+
+// eachRefusal calls f for every counter, including those of 0: counters exist
+// from the start.
+func eachRefusal(f func(reason refusal.Reason, s signal, t transport)) {
 	for reason := range refusal.Count {
 		for _, s := range signals {
 			for t := range transports {
-				f(reason, s, t, r.counts[reason][s][t].Load())
+				f(reason, s, t)
 			}
 		}
 	}

@@ -105,15 +105,23 @@ func (t *telemetry) observe(r *walReceiver) error {
 	b, f := t.builder, r.front
 	limit := int64(r.cfg.WAL.limit())
 	stats := r.journal.Stats
-	signalAttribute := func(s signal) metric.MeasurementOption {
-		return metric.WithAttributes(attribute.String("otelcol.signal", signalNames[s]))
-	}
-	// perSignal observes a figure of delivery for every signal.
+	// perSignal observes a figure of delivery for every signal. By tenant it
+	// takes delivery's lock.
 	perSignal := func(figure func(delivery.SignalStats) uint64) metric.Int64Callback {
 		return func(_ context.Context, o metric.Int64Observer) error {
+			parts := map[signal]map[string]uint64{}
+			if f.tenants != nil {
+				for lane, stats := range r.delivery.LaneStats() {
+					s := signal(lane.Kind)
+					if parts[s] == nil {
+						parts[s] = map[string]uint64{}
+					}
+					parts[s][lane.Tenant] = figure(stats)
+				}
+			}
 			all := r.delivery.Stats().Signals
 			for _, s := range signals {
-				o.Observe(int64(figure(all[kindOf(s)])), signalAttribute(s))
+				byTenant(o, figure(all[kindOf(s)]), parts[s], attribute.String("otelcol.signal", signalNames[s]))
 			}
 			return nil
 		}
@@ -121,7 +129,9 @@ func (t *telemetry) observe(r *walReceiver) error {
 	perAccepted := func(figure func(*accepted) uint64) metric.Int64Callback {
 		return func(_ context.Context, o metric.Int64Observer) error {
 			for _, s := range signals {
-				o.Observe(int64(figure(&f.accepted[s])), signalAttribute(s))
+				parts := map[string]uint64{}
+				f.tenants.each(func(name string, t *tenantFigures) { parts[name] = figure(&t.accepted[s]) })
+				byTenant(o, figure(&f.accepted[s]), parts, attribute.String("otelcol.signal", signalNames[s]))
 			}
 			return nil
 		}
@@ -134,7 +144,10 @@ func (t *telemetry) observe(r *walReceiver) error {
 		b.RegisterDeliveryInFlightUsageCallback(gauge(func() int64 { return int64(r.delivery.Stats().InFlight) })),
 		b.RegisterDeliveryLanesParkedCallback(gauge(func() int64 { return int64(r.delivery.Stats().Parked) })),
 
-		b.RegisterWalAcceptedItemsCallback(perAccepted(func(a *accepted) uint64 { return a.items.Load() })),
+		b.RegisterWalAcceptedItemsCallback(func(ctx context.Context, o metric.Int64Observer) error {
+			r.forgetTenants() // once per collection
+			return perAccepted(func(a *accepted) uint64 { return a.items.Load() })(ctx, o)
+		}),
 		b.RegisterWalAcceptedSizeCallback(perAccepted(func(a *accepted) uint64 { return a.bytes.Load() })),
 		b.RegisterWalSettledItemsCallback(perSignal(func(s delivery.SignalStats) uint64 { return s.Settled.Items })),
 		b.RegisterWalSettledSizeCallback(perSignal(func(s delivery.SignalStats) uint64 { return s.Settled.Size })),
@@ -144,12 +157,17 @@ func (t *telemetry) observe(r *walReceiver) error {
 		b.RegisterWalRedeliveredItemsCallback(perSignal(func(s delivery.SignalStats) uint64 { return s.RedeliveredItems })),
 		b.RegisterWalPendingItemsCallback(perSignal(func(s delivery.SignalStats) uint64 { return s.PendingItems })),
 		b.RegisterWalRefusalsCallback(func(_ context.Context, o metric.Int64Observer) error {
-			f.refusals.each(func(reason refusal.Reason, s signal, t transport, n uint64) {
-				o.Observe(int64(n), metric.WithAttributes(
+			eachRefusal(func(reason refusal.Reason, s signal, t transport) {
+				parts := map[string]uint64{}
+				f.tenants.each(func(name string, figures *tenantFigures) {
+					if n := figures.refusals.count(reason, s, t); n > 0 {
+						parts[name] = n
+					}
+				})
+				byTenant(o, f.refusals.count(reason, s, t), parts,
 					attribute.String("error.type", reason.String()),
 					attribute.String("otelcol.signal", signalNames[s]),
-					attribute.String("transport", transportNames[t]),
-				))
+					attribute.String("transport", transportNames[t]))
 			})
 			return nil
 		}),
@@ -236,6 +254,18 @@ func (t *telemetry) observe(r *walReceiver) error {
 			return nil
 		}),
 	)
+}
+
+// forgetTenants stops counting tenants of which delivery knows nothing.
+func (r *walReceiver) forgetTenants() {
+	if r.front.tenants == nil {
+		return
+	}
+	inLog := map[string]bool{}
+	for lane := range r.delivery.LaneStats() {
+		inLog[lane.Tenant] = true
+	}
+	r.front.tenants.forget(inLog)
 }
 
 var floorStates = []string{"unknown", "none", "min", "pinned"}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.yaml.in/yaml/v3"
+	grpcmetadata "google.golang.org/grpc/metadata"
 
 	"github.com/otelweir/weir/barrier"
 	"github.com/otelweir/weir/internal/otlpwire"
@@ -177,4 +179,57 @@ func TestReceiverMetricsCountAtTheDurableAck(t *testing.T) {
 	assert.EqualValues(t, 9, sum(t, tt, "otelcol_receiver_refused_log_records"))
 	assert.EqualValues(t, 14, sum(t, tt, "otelcol_receiver_accepted_log_records"))
 	n.stop()
+}
+
+// With tenant.metrics the figures carry the tenant, as long as the log has
+// something of it, and still add up.
+func TestTenantMetrics(t *testing.T) {
+	tt := newMetrics(t)
+	n := startNode(t, nodeOptions{metrics: tt, every: 20 * time.Millisecond, change: func(c *Config) {
+		c.Tenant.MetadataKey, c.Tenant.Metrics = "x-tenant", true
+	}})
+	as := func(tenant string) context.Context {
+		return grpcmetadata.AppendToOutgoingContext(t.Context(), "x-tenant", tenant)
+	}
+	of := func(tenant string) attribute.KeyValue { return attribute.String("tenant", tenant) }
+	n.sink.set(errDown)
+	require.NoError(t, n.export(as("acme"), otlpwire.Logs, requestOf(t, otlpwire.Logs, 3)))
+	require.NoError(t, n.export(as("initech"), otlpwire.Traces, requestOf(t, otlpwire.Traces, 4)))
+	require.Error(t, n.export(as("acme"), otlpwire.Logs, requestOfSize(t, 300<<10)))
+	require.Error(t, n.export(as("nobody"), otlpwire.Logs, requestOfSize(t, 300<<10)))
+	eventually(t, "pending", func() bool { return sum(t, tt, "otelcol.wal.pending.items") == 7 })
+
+	assert.EqualValues(t, 3, sum(t, tt, "otelcol.wal.accepted.items", of("acme")))
+	assert.EqualValues(t, 4, sum(t, tt, "otelcol.wal.accepted.items", of("initech"), attribute.String("otelcol.signal", "traces")))
+	assert.EqualValues(t, 7, sum(t, tt, "otelcol.wal.accepted.items"))
+	assert.EqualValues(t, 3, sum(t, tt, "otelcol.wal.pending.items", of("acme")))
+	assert.EqualValues(t, 1, sum(t, tt, "otelcol.wal.refusals", of("acme"), attribute.String("error.type", "too_large")))
+	assert.Zero(t, sum(t, tt, "otelcol.wal.refusals", of("nobody")), "a name that was never accepted is not kept")
+	assert.EqualValues(t, 2, sum(t, tt, "otelcol.wal.refusals", attribute.String("error.type", "too_large")))
+	conserved(t, tt)
+
+	n.sink.set(nil)
+	eventually(t, "settled", func() bool { return sum(t, tt, "otelcol.wal.settled.items") == 7 })
+	conserved(t, tt)
+	// Tenants of which nothing is left are forgotten; the sums are not.
+	n.recv.front.tenants.forget(nil)
+	n.recv.front.tenants.forget(nil)
+	assert.Nil(t, n.recv.front.tenants.of("acme"))
+	assert.EqualValues(t, 7, sum(t, tt, "otelcol.wal.accepted.items"))
+	assert.EqualValues(t, 2, sum(t, tt, "otelcol.wal.refusals", attribute.String("error.type", "too_large")))
+	n.stop()
+}
+
+func TestTenantsAreForgottenOnlyWhenIdle(t *testing.T) {
+	table := newTenantTable(testConfig(func(c *Config) { c.Tenant.Metrics = true }))
+	table.accept("a", otlpwire.Logs, 1, 10)
+	table.forget(nil)
+	assert.NotNil(t, table.of("a"), "it sent since the last look")
+	table.forget(map[string]bool{"a": true})
+	assert.NotNil(t, table.of("a"), "the log has something of it")
+	table.accept("a", otlpwire.Traces, 1, 10)
+	table.forget(nil)
+	assert.NotNil(t, table.of("a"), "it sent since the last look")
+	table.forget(nil)
+	assert.Nil(t, table.of("a"))
 }
