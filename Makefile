@@ -9,7 +9,8 @@ MAKEFLAGS     += --no-print-directory
 DIST := build/otelcol-weir
 OCB  := go tool -modfile=internal/tools/ocb/go.mod builder --config builder-config.yaml
 LINT := go tool -modfile=internal/tools/golangci/go.mod golangci-lint
-E2E  := go test -tags e2e -count=1
+E2E  := go test -tags e2e -count=1 -p 1
+BROWSER := extension/walstorageextension/internal/browsertest
 
 .PHONY: help
 help: ## list the targets
@@ -75,6 +76,7 @@ race: ## unit tests with the race detector
 .PHONY: lint
 lint: ## go vet and golangci-lint
 	go vet -tags e2e ./...
+	go -C $(BROWSER) vet -tags browser ./...
 	$(LINT) run --allow-parallel-runners ./...
 
 .PHONY: fmt
@@ -101,11 +103,15 @@ test-tools: ## tests that need modules of their own: dashboard and alerts agains
 
 .PHONY: e2e
 e2e: build .tools/telemetrygen ## the built collector as a child process; kills it KILLS (10) times under load
-	WEIR_E2E_KILLS=$(or $(KILLS),10) $(E2E) -timeout 30m -v ./e2e/...
+	WEIR_E2E_KILLS=$(or $(KILLS),10) $(E2E) -timeout 30m -v ./e2e/... ./bench/...
 
 .PHONY: e2e-short
 e2e-short: build .tools/telemetrygen
-	$(E2E) -timeout 15m ./e2e/...
+	$(E2E) -timeout 15m ./e2e/... ./bench/...
+
+.PHONY: e2e-browser
+e2e-browser: build ## the status page in headless Chromium, which has to be installed
+	go -C $(BROWSER) test -tags browser -count=1 ./...
 
 .PHONY: e2e-browser
 e2e-browser: build ## the status page in headless Chromium; pictures of every state go to WEIR_SCREENSHOTS if set
@@ -128,7 +134,15 @@ crash: ## N (100000) simulated power cuts, at every file-system call of the log
 	CRASH_N=$(or $(N),100000) go test ./internal/journal -run TestC07 -count=1 -timeout 0 -v
 
 .PHONY: bench
-bench: ## every benchmark once; compare runs with benchstat (go tool -modfile=internal/tools/go.mod benchstat)
+bench: ## the log against references in the same run, some minutes; ARGS="-only append" for parts
+	go run ./bench $(ARGS)
+
+.PHONY: bench-memory
+bench-memory: build ## what the built collector holds under overload, some minutes
+	go run ./bench/memory $(ARGS)
+
+.PHONY: bench-parts
+bench-parts: ## the benchmarks beside the code, for benchstat (go tool -modfile=internal/tools/go.mod benchstat)
 	go test -run '^$$' -bench . -benchmem ./...
 
 .PHONY: clean
