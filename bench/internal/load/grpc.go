@@ -47,9 +47,9 @@ func Dial(addr string, connections int) (*Client, error) {
 }
 
 // Send sends one request over the connection of a writer.
-func (c *Client) Send(ctx context.Context, writer int, payload []byte) error {
+func (c *Client) Send(ctx context.Context, writer int, payload []byte, opts ...grpc.CallOption) error {
 	var nothing []byte
-	return c.conns[writer%len(c.conns)].Invoke(ctx, LogsMethod, &payload, &nothing)
+	return c.conns[writer%len(c.conns)].Invoke(ctx, LogsMethod, &payload, &nothing, opts...)
 }
 
 // Close closes the connections.

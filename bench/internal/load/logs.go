@@ -50,9 +50,18 @@ func Logs(n int) []byte {
 	return b
 }
 
-// LogsOfSize is a request of about so many bytes, at least one record.
-func LogsOfSize(bytes int) []byte {
-	const sample = 100
-	perRecord := (len(Logs(sample)) - len(Logs(1))) / (sample - 1)
-	return Logs(max(1, bytes/perRecord))
+// LogsOfSize is a request of at most so many bytes, and little less, but of at
+// least one record.
+func LogsOfSize(size int) []byte {
+	n := max(1, size/600)
+	b := Logs(n)
+	for len(b) > size && n > 1 || size-len(b) > 2*len(b)/n {
+		n = max(1, n*size/len(b))
+		if next := Logs(n); len(next) != len(b) {
+			b = next
+			continue
+		}
+		break
+	}
+	return b
 }
