@@ -103,11 +103,11 @@ test-tools: ## tests that need modules of their own: dashboard and alerts agains
 
 .PHONY: e2e
 e2e: build .tools/telemetrygen ## the built collector as a child process; kills it KILLS (10) times under load
-	WEIR_E2E_KILLS=$(or $(KILLS),10) $(E2E) -timeout 30m -v ./e2e/... ./bench/memory ./bench/...
+	WEIR_E2E_KILLS=$(or $(KILLS),10) $(E2E) -timeout 30m -v ./e2e/... ./bench/...
 
 .PHONY: e2e-short
 e2e-short: build .tools/telemetrygen
-	$(E2E) -timeout 15m ./e2e/... ./bench/memory ./bench/...
+	$(E2E) -timeout 15m ./e2e/... ./bench/...
 
 .PHONY: e2e-browser
 e2e-browser: build ## the status page in headless Chromium, which has to be installed
