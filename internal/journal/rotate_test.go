@@ -187,3 +187,18 @@ func TestNameTaken(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "somebody's", string(data))
 }
+
+// TestNothingIsReclaimedBehindAnUnprovenEntry: while the newest segment's
+// directory entry may be lost, the one before it may be the newest again.
+func TestNothingIsReclaimedBehindAnUnprovenEntry(t *testing.T) {
+	w := failing(t, crashfs.Fault{Op: crashfs.OpSyncDir}, false, 1)
+	require.ErrorIs(t, w.rotateNow(), syscall.EIO)
+	require.NoError(t, w.stamp(map[Lane]Position{testLanes[0]: w.j.Durable()}))
+	planned, _, _ := pass(w.j, 10)
+	require.Zero(t, planned)
+	require.Len(t, w.j.Segments(), 2)
+	w.later(firstRetry)
+	w.turn(func() { require.NoError(t, w.j.Discharge()) })
+	_, removed, _ := pass(w.j, 10)
+	require.Equal(t, 1, removed)
+}

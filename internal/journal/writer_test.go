@@ -4,6 +4,8 @@ package journal
 
 import (
 	"bytes"
+	"fmt"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -415,5 +417,32 @@ func BenchmarkEnqueueAndCommit(b *testing.B) {
 			enqueue(j, frames[i])
 		}
 		drive(j)
+	}
+}
+
+// BenchmarkCommit is an acknowledged append on the real file system.
+func BenchmarkCommit(b *testing.B) {
+	for _, writers := range []int{1, 8, 64} {
+		for _, payload := range []int{1 << 10, 16 << 10, 256 << 10} {
+			b.Run(fmt.Sprintf("writers=%d/payload=%d", writers, payload), func(b *testing.B) {
+				cfg := testConfig(b.TempDir())
+				cfg.SegmentSize, cfg.MaxFrameSize, cfg.Limit, cfg.MaxSegments = 128<<20, 1<<20, 1<<40, 1000
+				j, _ := open(b, cfg)
+				b.SetBytes(int64(payload))
+				b.SetParallelism(max(writers/runtime.GOMAXPROCS(0), 1))
+				b.ReportAllocs()
+				model := newFrame(b, logs, 1, payload)
+				b.ResetTimer()
+				b.RunParallel(func(pb *testing.PB) {
+					for pb.Next() {
+						f := *model
+						f.Sum()
+						if _, err := commit(j, &f); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			})
+		}
 	}
 }
