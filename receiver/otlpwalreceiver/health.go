@@ -92,6 +92,9 @@ func (r *walReceiver) condition() (componentstatus.Status, error) {
 	if latch := r.coordinator.Latch(); latch.Refusing {
 		return componentstatus.StatusRecoverableError, errors.New("the log is full and refuses: " + latch.LastRefusal)
 	}
+	if err := r.delivery.ReadError(); err != nil {
+		return componentstatus.StatusRecoverableError, fmt.Errorf("the log cannot be read at present: %w", err)
+	}
 	if parked := r.delivery.Stats().Parked; parked > 0 {
 		return componentstatus.StatusRecoverableError, fmt.Errorf("%d lanes wait for their pipeline to take data again", parked)
 	}

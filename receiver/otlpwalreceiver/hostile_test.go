@@ -258,6 +258,33 @@ func TestE03_JSONThatWouldBlowUpIsRefusedBeforeItIsDecoded(t *testing.T) {
 	r.atRest()
 }
 
+// Converting JSON may cost more than the whole budget: alone it is done all the
+// same, and nothing of it stays charged.
+func TestE01_LoneJSONRequestIsNeverShortOfMemory(t *testing.T) {
+	log := &fakeLog{}
+	r := newRig(t, log, func(c *Config) {
+		c.WAL.MaxFrameSize = MiB
+		c.Admission.MaxInFlightBytes = 8 * MiB
+	})
+	protobuf, json := sampleOf(t, otlpwire.Logs, 5000)
+	require.Greater(t, shapeOf(json).decodedSize(len(json)), int(r.cfg.Admission.MaxInFlightBytes))
+	a := r.post(otlpwire.Logs, contentJSON, json)
+	require.Equal(t, 200, a.code, "%s", a.body)
+	frames := log.take()
+	require.Len(t, frames, 1)
+	assert.Equal(t, protobuf, frames[0].payload)
+	r.atRest()
+
+	// Not alone, it has to wait.
+	require.True(t, r.front.admission.budget.TryAcquire(1))
+	a = r.post(otlpwire.Logs, contentJSON, json)
+	assert.Equal(t, 503, a.code)
+	info, _ := details(t, a.status(t))
+	assert.Equal(t, "in_flight_bytes", info.GetReason())
+	r.front.admission.budget.Release(1)
+	r.atRest()
+}
+
 // The bound on what JSON decodes to holds for honest and for hostile data: the
 // heap that the decoded form keeps is below it.
 func TestJSONShapeBoundsWhatIsDecoded(t *testing.T) {

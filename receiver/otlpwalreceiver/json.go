@@ -29,10 +29,9 @@ func (f *front) jsonToProto(r *request) *refusal.Error {
 	if decoded > maxDensity*len(r.payload) && decoded > freeDensity {
 		return invalidPayload(fmt.Errorf("JSON of %d bytes would decode to about %d, more than %d times as much", len(r.payload), decoded, maxDensity))
 	}
-	budget := f.admission.budget
-	working := budget.NewCharge()
-	defer working.Release()
-	if !working.Grow(uint64(decoded)) {
+	// It grows the request's own charge: a request that is alone is never
+	// refused for lack of memory, or it would be for ever.
+	if !r.charge.Grow(uint64(decoded)) {
 		return f.admission.noMemory(uint64(decoded))
 	}
 	data := newExportRequest(r.signal)
@@ -43,14 +42,12 @@ func (f *front) jsonToProto(r *request) *refusal.Error {
 	if err != nil {
 		return invalidPayload(err)
 	}
-	// Both forms are held until here; from here on only this one is.
-	converted := budget.NewCharge()
-	if !converted.Grow(uint64(cap(payload))) {
-		converted.Release()
-		return f.admission.noMemory(uint64(cap(payload)))
-	}
+	// Both forms were held until here; from here on only this one is.
 	r.release()
-	r.payload, r.buffer, r.charge = payload, nil, converted
+	r.payload, r.buffer, r.charge = payload, nil, f.admission.budget.NewCharge()
+	if n := uint64(cap(payload)); !r.charge.Grow(n) {
+		return f.admission.noMemory(n)
+	}
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configcompression"
+	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/config/configretry"
 	"go.opentelemetry.io/collector/consumer/consumererror"
@@ -280,5 +281,19 @@ func TestProfilesOfAnotherVersionAreRefusedBeforeTheyAreRead(t *testing.T) {
 	ctx = grpcmetadata.AppendToOutgoingContext(t.Context(), "otlp-profiles-development-version", "1")
 	require.NoError(t, r.export(ctx, otlpwire.Profiles, payload))
 	assert.Len(t, log.take(), 1)
+	r.atRest()
+}
+
+// A browser asks before it sends.
+func TestPreflightRequestsReachCORS(t *testing.T) {
+	r := newRig(t, &fakeLog{}, func(c *Config) {
+		c.Protocols.HTTP.Get().ServerConfig.CORS = configoptional.Some(confighttp.CORSConfig{AllowedOrigins: []string{"https://shop.example"}})
+	})
+	req := newRequest(t, http.MethodOptions, r.url(logsURLPath), nil)
+	req.Header.Set("Origin", "https://shop.example")
+	req.Header.Set("Access-Control-Request-Method", http.MethodPost)
+	a := r.do(req)
+	assert.Equal(t, http.StatusNoContent, a.code, "%s", a.body)
+	assert.Equal(t, "https://shop.example", a.header.Get("Access-Control-Allow-Origin"))
 	r.atRest()
 }
