@@ -382,3 +382,20 @@ func BenchmarkScan(b *testing.B) {
 		require.NoError(b, f.Close())
 	}
 }
+
+// TestC20_UnprovenTailIsWrittenAgain: blocks that a failed fdatasync left clean
+// in the page cache reach the disk before anything is acknowledged behind
+// them. The group spans blocks that no later append touches.
+func TestC20_UnprovenTailIsWrittenAgain(t *testing.T) {
+	w := opened(t, nil)
+	require.NoError(t, w.try(100))
+	w.faulty = true
+	w.fs.Inject(crashfs.Fault{Op: crashfs.OpDatasync, Match: "*.wal", Times: 1, Err: syscall.EIO})
+	require.ErrorIs(t, w.try(7000), syscall.EIO)
+	w.heal()
+	w.killed(t)
+	require.EqualValues(t, 2, w.rec.Frames, "the page cache still has the group")
+	require.NoError(t, w.try(100))
+	w.powerCut(t)
+	require.EqualValues(t, 3, w.rec.Frames)
+}
