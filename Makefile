@@ -110,12 +110,8 @@ e2e-short: build .tools/telemetrygen
 	$(E2E) -timeout 15m ./e2e/... ./bench/...
 
 .PHONY: e2e-browser
-e2e-browser: build ## the status page in headless Chromium, which has to be installed
-	go -C $(BROWSER) test -tags browser -count=1 ./...
-
-.PHONY: e2e-browser
-e2e-browser: build ## the status page in headless Chromium; pictures of every state go to WEIR_SCREENSHOTS if set
-	go -C extension/walstorageextension/internal/browsertest test -tags browser -count=1 -timeout 10m ./...
+e2e-browser: build ## the status page in Chromium, which has to be installed; pictures go to WEIR_SCREENSHOTS if set
+	go -C $(BROWSER) test -tags browser -count=1 -timeout 10m ./...
 
 .PHONY: soak
 soak: build ## load for FOR (10m) with a sink that comes and goes: disk, memory, files, goroutines
