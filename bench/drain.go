@@ -113,7 +113,7 @@ func (o *options) drain(l *log, size int) error {
 }
 
 // bareDrain is the least that delivering a log can cost.
-func bareDrain(j *journal.Journal, sink consumer.Logs, workers int) error {
+func bareDrain(j *journal.Journal, sink consumer.Logs, workers int) (err error) {
 	consume := func(f journal.ReadFrame) error {
 		r := plogotlp.NewExportRequest()
 		if err := r.UnmarshalProto(f.Payload); err != nil {
@@ -122,7 +122,7 @@ func bareDrain(j *journal.Journal, sink consumer.Logs, workers int) error {
 		return sink.ConsumeLogs(context.Background(), r.Logs())
 	}
 	r := j.NewReader(0)
-	defer r.Close()
+	defer func() { err = errors.Join(err, r.Close()) }()
 	if workers == 1 {
 		return each(r, consume)
 	}
@@ -135,7 +135,7 @@ func bareDrain(j *journal.Journal, sink consumer.Logs, workers int) error {
 			}
 		})
 	}
-	err := each(r, func(f journal.ReadFrame) error { frames <- f; return nil })
+	err = each(r, func(f journal.ReadFrame) error { frames <- f; return nil })
 	close(frames)
 	all.Wait()
 	return errors.Join(append(errs, err)...)

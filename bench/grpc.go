@@ -23,7 +23,7 @@ func (o *options) serverRun(s childSettings, writers int, payload []byte, used *
 		if err != nil {
 			return err
 		}
-		s.Directory, s.Addr = dir, e2e.Loopback(ports[0])
+		s.Directory, s.Addr, s.Profile = dir, e2e.Loopback(ports[0]), o.profile
 		server, err := startChild(s)
 		if err != nil {
 			return err

@@ -31,6 +31,7 @@ type options struct {
 	backlog uint64 // bytes, of drain
 	log     uint64 // bytes, of scan and recovery
 	files   int    // segments, of open
+	profile string // directory for CPU profiles of servers; "" = none
 
 	out    io.Writer
 	missed []string // bars
@@ -69,6 +70,7 @@ func main() {
 	flag.StringVar(&backlog, "backlog", "256MiB", "what drain drains")
 	flag.StringVar(&log, "log", "256MiB", "the log that scan and recovery read")
 	flag.IntVar(&o.files, "segments", 10000, "closed segments that recovery opens")
+	flag.StringVar(&o.profile, "profile", "", "directory for CPU profiles of the servers that are measured")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [flags]; experiments:")
 		for _, e := range experiments {
@@ -97,7 +99,7 @@ func parseSize(name, s string, into *uint64) (err error) {
 	return nil
 }
 
-func (o *options) run(only string) error {
+func (o *options) run(only string) (err error) {
 	wanted := map[string]bool{}
 	for name := range strings.SplitSeq(only, ",") {
 		if name != "" {
@@ -122,7 +124,7 @@ func (o *options) run(only string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	o.dir = dir
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
@@ -142,8 +144,7 @@ func (o *options) run(only string) error {
 	}
 	fmt.Fprintf(o.out, "\nload at the end %s\n", loadAverage())
 	if len(o.noisy) > 0 {
-		fmt.Fprintf(o.out, "too noisy to tell (the reference differed from itself by more than %.0f %%): %s\n",
-			100*(trial.MaxNoise-1), strings.Join(o.noisy, "; "))
+		fmt.Fprintf(o.out, "too noisy to tell, since the reference differed from itself: %s\n", strings.Join(o.noisy, "; "))
 	}
 	if len(o.missed) > 0 {
 		fmt.Fprintf(o.out, "BARS MISSED: %s\n", strings.Join(o.missed, "; "))
@@ -158,7 +159,7 @@ func (o *options) judge(what string, r trial.Ratio, b trial.Bar) string {
 	case trial.Missed:
 		o.missed = append(o.missed, fmt.Sprintf("%s: %.2f, bar %v", what, r.Median, b))
 	case trial.Void:
-		o.noisy = append(o.noisy, what)
+		o.noisy = append(o.noisy, fmt.Sprintf("%s (× %.2f)", what, r.Noise))
 	case trial.Held, trial.NoBar:
 	}
 	return v.String()

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime/pprof"
 	"syscall"
 	"time"
 
@@ -31,6 +32,7 @@ type childSettings struct {
 	Addr      string // of a server
 	Telemetry bool
 	Deliver   bool // to a consumer that takes everything, instead of one that takes nothing
+	Profile   string
 }
 
 // usage is what a child used so far.
@@ -65,6 +67,17 @@ func runChild(args []string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if s.Profile != "" {
+		f, err := os.CreateTemp(s.Profile, s.Role+"-*.pprof")
+		if err != nil {
+			return errors.Join(err, stop())
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return errors.Join(err, stop())
+		}
+		defer pprof.StopCPUProfile()
 	}
 	if err := answer.Encode(usageNow()); err != nil { // ready
 		return err

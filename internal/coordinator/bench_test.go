@@ -53,7 +53,7 @@ func TestRefusalAllocatesItsAnswerOnly(t *testing.T) {
 		}
 	})
 	t.Logf("allocations of a refusal: %v, of its answer %v", whole, answer)
-	assert.Equal(t, answer, whole)
+	assert.Equal(t, int(answer), int(whole))
 }
 
 // The refusal path: one hold of the journal lock and the words of the answer.
