@@ -127,7 +127,7 @@ func drain(b *testing.B, cfg journal.Config, consumers, items int) {
 	s.Config.Consumers = consumers
 	all := make(chan struct{})
 	var settled atomic.Uint64
-	total := uint64(j.Durable())
+	total := j.Durable()
 	s.OnSettled = func(n uint64) {
 		if settled.Add(n) == total {
 			close(all)

@@ -25,6 +25,7 @@ type lap struct {
 	id         uint64 // another after its end, so that no lane is in it any more
 	start      journal.Position
 	read       uint64
+	vain       uint64  // of read, since a lane took a frame
 	travellers []*lane // every lane that took a frame, and the first
 	open       int     // those of them that were not left behind
 }
@@ -150,6 +151,7 @@ func (d *Delivery) meet(f *journal.ReadFrame, cost uint64) {
 		return
 	}
 	l.cursor = f.Position + f.Len
+	d.lap.vain = 0
 }
 
 // meets reports whether f is the next frame of l that was not taken.
@@ -158,9 +160,11 @@ func (d *Delivery) meets(l *lane, f *journal.ReadFrame) bool {
 		l.cursor >= d.lap.start && l.cursor <= f.Position
 }
 
-// lapOver ends the lap at p, where the reader is, when there is a reason to.
+// lapOver ends the lap at p, where the reader is, when there is a reason to:
+// it has reached the main reader, nobody travels any more, others wait, or a
+// look at the ledger ([Delivery.beginLap]) may save reading.
 func (d *Delivery) lapOver(p journal.Position) bool {
-	if p < d.main && d.lap.open > 0 && (d.lap.read < lapBytes || len(d.wants) == 0) {
+	if p < d.main && d.lap.open > 0 && d.lap.vain < d.skipBytes && (d.lap.read < lapBytes || len(d.wants) == 0) {
 		return false
 	}
 	d.endLap(p)
@@ -296,10 +300,11 @@ func (c *catchup) step(f *journal.ReadFrame, cost uint64, wanted bool) bool {
 		d.endLap(f.Position)
 		return true
 	}
+	d.lap.read += f.Len
+	d.lap.vain += f.Len
 	if wanted {
 		d.meet(f, cost)
 	}
-	d.lap.read += f.Len
 	after := f.Position + f.Len
 	d.lapGather.older(after-min(after, gatherAhead*d.cfg.Group.MaxBytes), d.makeReady)
 	if d.lap.open == 0 {

@@ -22,7 +22,7 @@ func TestDeliversWhatIsAppended(t *testing.T) {
 		assert.Equal(t, r.log.Durable(), r.frontier(logLane("t")))
 		assert.Equal(t, Idle, r.state(logLane("t")))
 		assert.Equal(t, uint64(20), r.Stats().Signals[1].Settled.Items)
-		assert.Equal(t, uint64(r.log.Durable()), r.Stats().Signals[1].Settled.Size)
+		assert.Equal(t, r.log.Durable(), r.Stats().Signals[1].Settled.Size)
 		assert.Zero(t, r.Stats().Signals[1].PendingItems)
 		assert.Zero(t, r.Stats().InFlight)
 	})

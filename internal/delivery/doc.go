@@ -27,13 +27,13 @@
 //
 // # What is in memory
 //
-// Of an unsettled group its lane remembers where its frames are, 16 bytes each;
+// Of an unsettled group its lane remembers where its frames are, 20 bytes each;
 // the frames themselves are read when it is delivered, into the budget, and are
 // read again for every attempt. As an exception, up to 4 × Group.MaxBytes of
 // frames, or one frame larger than that, wait for their consumer in memory,
 // because there usually is one free. Beyond the budget (MaxInFlightBytes, or
 // one frame larger than that) this is all: the frame each of the two readers
-// has in hand, those frames, and 16 bytes per unsettled frame that was read.
+// has in hand, those frames, and 20 bytes per unsettled frame that was read.
 //
 // # What is promised
 //

@@ -21,11 +21,11 @@ const (
 	gathering groupState = iota // a reader adds frames to it, or it waits for a consumer
 	running                     // a consumer has it
 	held                        // consumed; a handle keeps it unsettled
-	owed                        // an attempt failed, or its data was given up: it is to be read again
+	owed                        // an attempt failed, or a sink gave it up: it is to be read again
 )
 
 const (
-	// maxGroupFrames bounds what a group remembers (16 bytes per frame).
+	// maxGroupFrames bounds what a group remembers (20 bytes per frame).
 	maxGroupFrames = 512
 	// costUnit is the unit of ref.cost, so that 32 bits hold the estimate of
 	// the largest frame (1 GiB × 32).
@@ -92,12 +92,6 @@ func (g *group) count(by int) {
 			g.lane.owedDue += by
 		}
 	}
-}
-
-// end is the position after the last frame.
-func (g *group) end() journal.Position {
-	last := &g.refs[len(g.refs)-1]
-	return g.start + journal.Position(last.offset) + journal.Position(last.length)
 }
 
 func (g *group) position(i int) journal.Position {

@@ -244,6 +244,42 @@ func TestCatchesUpAcrossReclaimedSegments(t *testing.T) {
 	}
 }
 
+// TestLanesComeAndGo: tenants that appear, send a little and are settled, with
+// barriers and housekeeping beside them. In the end no lane holds a segment and
+// delivery remembers none.
+func TestLanesComeAndGo(t *testing.T) {
+	cfg := journalConfig(t.TempDir())
+	cfg.MaxTenants = 4096
+	l := live(t, fsys.OS, cfg, ok, nil)
+	defer l.end(t)
+	stop := make(chan struct{})
+	var housekeeping sync.WaitGroup
+	housekeeping.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				housekeep(t, l.j, l.Delivery)
+			}
+		}
+	})
+	payload := logPayload(string(bytes.Repeat([]byte("x"), 10<<10)))
+	for i := range 500 {
+		commit(t, l.j, logLane(fmt.Sprint("tenant", i%50+i/100*50)), 1, payload)
+	}
+	close(stop)
+	housekeeping.Wait()
+	l.settle(t)
+	housekeep(t, l.j, l.Delivery)
+	assert.Empty(t, l.j.Lanes(), "lanes that hold a segment")
+	assert.Len(t, l.j.Segments(), 1)
+	l.Frontiers()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	assert.Empty(t, l.lanes)
+}
+
 // TestD12_RedeliveryWritesNoSecondLetter: the letter is durable, the barrier
 // that would say so is not.
 func TestD12_RedeliveryWritesNoSecondLetter(t *testing.T) {

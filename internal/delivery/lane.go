@@ -51,7 +51,7 @@ const (
 	NoPipeline State = "no_pipeline" // no pipeline takes its signal
 )
 
-// maxGroups bounds the unsettled groups of one lane (about 200 bytes and 16
+// maxGroups bounds the unsettled groups of one lane (about 200 bytes and 20
 // per frame each). A lane beyond it waits for its sink to release handles.
 const maxGroups = 1 << 15
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/consumer/consumererror"
+
+	"github.com/otelweir/weir/internal/journal"
 )
 
 // TestLaneStates walks a lane through its transitions. Every row begins with a
@@ -112,5 +114,34 @@ func TestLaneIsForgottenWithItsLastFrame(t *testing.T) {
 		p := r.logFrame("tenant1", "b")
 		r.wait()
 		require.Greater(t, r.frontier(logLane("tenant1")), p)
+	})
+}
+
+// TestD04_LaneForgottenWhileItsNextFrameIsMeasured: the main reader measures a
+// frame without the lock; a barrier whose ledger is older than the frame comes
+// in between.
+func TestD04_LaneForgottenWhileItsNextFrameIsMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.logFrame("t", "a")
+		r.open()[0].ok()
+		r.wait()
+		r.estimate = func(journal.Kind, []byte) uint64 {
+			r.log.mu.Lock()
+			r.log.hidden = true
+			r.log.mu.Unlock()
+			require.Empty(t, r.Frontiers(), "forgotten")
+			r.log.mu.Lock()
+			r.log.hidden = false
+			r.log.mu.Unlock()
+			return 1
+		}
+		p := r.logFrame("t", "b")
+		calls := r.open()
+		require.Len(t, calls, 1)
+		require.Equal(t, p, r.frontier(logLane("t")), "its Consume has not returned")
+		calls[0].ok()
+		r.wait()
+		require.Equal(t, r.log.Durable(), r.frontier(logLane("t")))
 	})
 }

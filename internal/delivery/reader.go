@@ -21,8 +21,8 @@ const (
 	// wait for a consumer in memory. What finds no place there is read again
 	// when it is delivered.
 	cacheGroups = 4
-	// skipBytes is how many bytes the main reader passes in vain before it
-	// asks the ledger where the next frame for it may be.
+	// skipBytes is how many bytes a reader reads in vain before it asks the
+	// ledger where the next frame for it may be.
 	skipBytes = 8 << 20
 	// skipLanes is the number of lanes above which asking costs more than
 	// reading on.
@@ -115,9 +115,11 @@ func (d *Delivery) offer(f *journal.ReadFrame) bool {
 		d.mu.Unlock()
 		cost = d.cost(f)
 		d.mu.Lock()
+		l = d.laneOf(f) // it may have been forgotten meanwhile
 	}
 	defer d.unlock()
 	d.main, d.mainError = f.Position+f.Len, nil
+	d.mainGather.older(d.main-min(d.main, gatherAhead*d.cfg.Group.MaxBytes), d.makeReady)
 	if l == nil || f.Position < l.from {
 		return false
 	}
@@ -136,7 +138,6 @@ func (d *Delivery) offer(f *journal.ReadFrame) bool {
 		d.fallBehind(l, f.Position)
 		return false
 	}
-	d.mainGather.older(d.main-min(d.main, gatherAhead*d.cfg.Group.MaxBytes), d.makeReady)
 	return true
 }
 

@@ -43,6 +43,7 @@ type memLog struct {
 	gone    map[journal.Position]bool // frames damage took: read as if they were a gap
 	fail    func(p journal.Position) error
 	slow    func() time.Duration // how long a read takes
+	hidden  bool                 // the ledger says there are no lanes
 
 	reads    int
 	letters  []journal.Position
@@ -89,6 +90,9 @@ func (m *memLog) Grew() <-chan struct{} {
 func (m *memLog) Lanes() []journal.LaneInfo {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.hidden {
+		return nil
+	}
 	var out []journal.LaneInfo
 	at := map[journal.Lane]int{}
 	for _, f := range m.frames {

@@ -144,18 +144,21 @@ func (d *Delivery) square(l *lane) {
 // nothing of the lane is outstanding. No frame at or after it has been
 // settled for good. The caller may keep the map.
 //
-// A lane of which nothing is in the log any more is forgotten on the way.
+// A lane of which the log needs nothing any more is forgotten on the way: one
+// that is not there is one of which nothing is outstanding.
 func (d *Delivery) Frontiers() map[journal.Lane]journal.Position {
-	inLog := map[journal.Lane]bool{}
-	for _, info := range d.source.Lanes() {
-		inLog[info.Lane] = true
-	}
+	lanes := d.source.Lanes()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	m := make(map[journal.Lane]journal.Position, len(d.lanes))
+	m := make(map[journal.Lane]journal.Position, len(lanes))
+	for _, info := range lanes {
+		if _, known := signalOf(info.Kind); known {
+			m[info.Lane] = d.main
+		}
+	}
 	for id, l := range d.lanes {
 		d.square(l)
-		if !inLog[id] && l.forgettable(d.main) {
+		if _, inLog := m[id]; !inLog && l.forgettable(d.main) {
 			delete(d.lanes, id)
 			continue
 		}

@@ -36,7 +36,6 @@ func (f fate) keeps() bool { return f == fateKept || f == fateGivenUp }
 // TestD04_FrontierUnderEveryInterleaving drives three calls that are in flight
 // side by side through every order in which they can return and release.
 func TestD04_FrontierUnderEveryInterleaving(t *testing.T) {
-	const n = 3
 	fates := []fate{fateOK, fateError, fateKept, fateGivenUp}
 	runs := 0
 	for a := range fates {
@@ -325,7 +324,7 @@ func TestD19_MoreHeldThanTheBudget(t *testing.T) {
 		r.wait()
 		releases := r.p.kept()
 		require.Len(t, releases, 50, "held groups keep no consumer and no budget")
-		assert.Equal(t, uint64(r.log.Durable()), r.HeldBytes())
+		assert.Equal(t, r.log.Durable(), r.HeldBytes())
 		assert.Zero(t, r.Stats().InFlight)
 		assert.Equal(t, Held, r.state(logLane("t")))
 		for _, release := range releases {
@@ -345,7 +344,7 @@ func TestGroupsOfALaneAreBounded(t *testing.T) {
 		}
 		r.wait()
 		releases := r.p.kept()
-		require.Equal(t, maxGroups, len(releases)) //nolint:testifylint // thousands of them do not help a reader
+		require.Equal(t, maxGroups, len(releases))
 		assert.Equal(t, CatchingUp, r.state(logLane("t")))
 		releases[0](true)
 		r.wait()
