@@ -162,4 +162,17 @@ func TestReaderInsideAGap(t *testing.T) {
 	s := j.Stats()
 	require.Equal(t, at[4]-at[1], s.QuarantinedBytes)
 	require.EqualValues(t, 2+3+4, s.QuarantinedItems, "known from what the segment had")
+
+	// The segment's figures still count what the gap replaced: no summary may
+	// repeat them.
+	require.NoError(t, withTurn(j, j.RotateForced))
+	j.tasks.Wait()
+	require.NoError(t, j.Close())
+	cfg := testConfig("/wal")
+	j, rec, err := Open(f, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = j.Close() })
+	require.Equal(t, 1, rec.Scanned)
+	require.EqualValues(t, 2, rec.Frames)
+	require.EqualValues(t, 1+5, rec.Items)
 }
