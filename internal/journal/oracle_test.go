@@ -559,6 +559,9 @@ func scanLog(mem *crashfs.FS) (segments []string, total uint64, err error) {
 		}
 	}
 	for i, name := range segments {
+		if i > 0 && name[17:25] <= segments[i-1][17:25] {
+			return nil, 0, fmt.Errorf("ordinals do not grow: %s comes after %s", name, segments[i-1])
+		}
 		base, err := strconv.ParseUint(name[:16], 16, 64)
 		if err != nil {
 			return nil, 0, err
