@@ -244,7 +244,7 @@ func (w *world) append(n int) error {
 			w.decide(id, refused, 0)
 		case errors.As(err, &io):
 		default:
-			return fmt.Errorf("frame %d: outcome %v is neither an *AppendError nor a *RotationRefused", id, err)
+			return fmt.Errorf("frame %d: outcome is neither an *AppendError nor a *RotationRefused: %w", id, err)
 		}
 	}
 	if d := w.j.Durable(); d < w.o.end {
