@@ -7,8 +7,8 @@
 // subject, then the reference again; a subject's result of a round is its
 // ratio to the mean of the two references around it, and its result is the
 // median over the rounds. The two references of a round also measure each
-// other: where they disagree by more than [MaxNoise] in the median round,
-// the machine decided and not the code, and the comparison is void.
+// other: where they disagree by more than [MaxNoise] in more than a quarter of
+// the rounds, the machine decided and not the code, and the comparison is void.
 package trial // import "github.com/otelweir/weir/bench/internal/trial"
 
 import (
@@ -116,7 +116,7 @@ func Compare(rounds int, reference Arm, subjects ...Arm) (*Result, error) {
 type Ratio struct {
 	Median    float64
 	Low, High float64 // of all rounds
-	Noise     float64 // how much the reference disagreed with itself in the median round; ≥ 1
+	Noise     float64 // how much the reference disagreed with itself, at most, in three of four rounds; ≥ 1
 }
 
 // Ratio compares a metric of a subject.
@@ -128,7 +128,9 @@ func (r *Result) Ratio(subject string, m Metric) Ratio {
 		noise[i] = max(before/after, after/before)
 	}
 	slices.Sort(ratios)
-	return Ratio{Median: Median(ratios), Low: ratios[0], High: ratios[len(ratios)-1], Noise: Median(noise)}
+	slices.Sort(noise)
+	quiet := (3*len(noise)+3)/4 - 1
+	return Ratio{Median: Median(ratios), Low: ratios[0], High: ratios[len(ratios)-1], Noise: noise[quiet]}
 }
 
 // Reference is the median of a metric of the reference.

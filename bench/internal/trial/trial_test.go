@@ -35,9 +35,20 @@ func TestCompareInterleavesAndTakesTheMedianRound(t *testing.T) {
 	assert.InDelta(t, 0.5, a.Median, 1e-9, "the slow and the fast minute of the machine cancel out")
 	assert.InDelta(t, 0.5, a.Low, 1e-9)
 	assert.InDelta(t, 2.86, a.High, 0.01)
-	assert.InDelta(t, 1.0, a.Noise, 1e-9)
+	assert.InDelta(t, 1.1, a.Noise, 1e-9, "of three rounds, the worst")
 	assert.InDelta(t, 105.0, r.Reference(Rate), 1e-9)
 	assert.InDelta(t, 100.0, r.Subject("b", Rate), 1e-9)
+}
+
+func TestNoiseIsThatOfThreeRoundsInFour(t *testing.T) {
+	r := &Result{Subjects: map[string][]Run{}}
+	for _, after := range []int{100, 100, 100, 120, 200} { // by round, after a reference of 100
+		second := time.Second
+		r.Before = append(r.Before, Run{Ops: 100, Elapsed: second})
+		r.After = append(r.After, Run{Ops: after, Elapsed: second})
+		r.Subjects["a"] = append(r.Subjects["a"], Run{Ops: 100, Elapsed: second})
+	}
+	assert.InDelta(t, 1.2, r.Ratio("a", Rate).Noise, 1e-9)
 }
 
 func TestCompareReportsWhoFailed(t *testing.T) {
