@@ -418,8 +418,9 @@ func TestA02_DoneAfterAbandonedCommit(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	result := make(chan error)
+	f := frame(t, logsLane, unit)
 	go func() {
-		_, err := r.c.Commit(ctx, frame(t, logsLane, unit), func() { close(done) })
+		_, err := r.c.Commit(ctx, f, func() { close(done) })
 		result <- err
 	}()
 	for r.figures().Unflushed == 0 {

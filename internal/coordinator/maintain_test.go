@@ -4,7 +4,6 @@ package coordinator
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -221,10 +220,7 @@ func TestB20_LaggingAndPinnedLanes(t *testing.T) {
 		r.barrier()
 		r.housekeep()
 		assert.NotEqual(t, "pinned", r.c.Floor().State)
-		var names []string
-		for _, e := range r.events() {
-			names = append(names, e)
-		}
+		names := r.events()
 		assert.True(t, slices.ContainsFunc(names, func(s string) bool { return s[:22] == "wal.retain_floor.pinne" }), "%v", names)
 		assert.True(t, slices.ContainsFunc(names, func(s string) bool { return s[:22] == "wal.retain_floor.lifte" }), "%v", names)
 	})
@@ -315,5 +311,5 @@ func TestForcedBarrierFlushesFirst(t *testing.T) {
 func TestBarrierBeforeBind(t *testing.T) {
 	r := newRig(t)
 	c := New(r.set)
-	assert.True(t, errors.Is(c.Barrier(t.Context(), barrier.Regular), errNotBound))
+	assert.ErrorIs(t, c.Barrier(t.Context(), barrier.Regular), errNotBound)
 }

@@ -37,6 +37,7 @@ type timetable struct {
 }
 
 func (s *timetable) NextBarrier() time.Time { s.mu.Lock(); defer s.mu.Unlock(); return s.nextBarrier }
+
 func (s *timetable) NextHousekeeping() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

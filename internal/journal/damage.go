@@ -70,9 +70,8 @@ type damages struct {
 
 // damage is one range and what was decided about it.
 type damage struct {
-	err     *DamageError
-	aside   bool // a copy is in quarantine: readers pass over it
-	refused error
+	err   *DamageError
+	aside bool // a copy is in quarantine: readers pass over it
 }
 
 type segmentGap struct {

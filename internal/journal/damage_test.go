@@ -119,14 +119,6 @@ func (s *site) flip(t testing.TB, file string, off int64) {
 	})
 }
 
-// put overwrites bytes of a file.
-func put(off int64, p ...byte) func([]byte) []byte {
-	return func(b []byte) []byte {
-		copy(b[off:], p)
-		return b
-	}
-}
-
 // spoilSummary makes a closed segment be scanned.
 func (s *site) spoilSummary(t testing.TB, file string) {
 	s.edit(t, file, func(b []byte) []byte {

@@ -4,7 +4,6 @@ package journal
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -257,7 +256,7 @@ func TestReclaimRetries(t *testing.T) {
 	_, removed, remaining := pass(j, 2)
 	require.Equal(t, []int{1, 0}, []int{removed, remaining})
 	_, err := f.Lstat("/wal/" + stuck)
-	require.True(t, errors.Is(err, fs.ErrNotExist))
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 // TestAgedSegments: age ends a settled segment only, and never refuses.

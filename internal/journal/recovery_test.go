@@ -3,6 +3,7 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -359,7 +360,7 @@ func BenchmarkScan(b *testing.B) {
 				crc := uint32(0)
 				for off := int64(0); off < size; {
 					n, err := f.ReadAt(buf[:min(int64(len(buf)), size-off)], off)
-					if err != nil && err != io.EOF {
+					if err != nil && !errors.Is(err, io.EOF) {
 						b.Fatal(err)
 					}
 					crc = sum(crc, buf[:n])
