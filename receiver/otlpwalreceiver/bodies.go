@@ -12,11 +12,11 @@ import (
 // is written before it is read.
 var bodies bodyPools
 
-// Buffers of 2^minBodyBits .. 2^maxBodyBits bytes are kept. The largest is
-// what a frame can be and a little more.
+// Buffers of 2^minBodyBits .. 2^maxBodyBits bytes are kept; larger ones than
+// any sensible frame are left to the garbage collector.
 const (
 	minBodyBits = 12
-	maxBodyBits = 31
+	maxBodyBits = 30
 )
 
 type bodyPools struct {

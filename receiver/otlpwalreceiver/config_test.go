@@ -4,7 +4,9 @@ package otlpwalreceiver
 
 import (
 	"math"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,6 +71,37 @@ func TestB13_DefaultsAndDerivedDefaults(t *testing.T) {
 	assert.Equal(t, 10*time.Second, http.ReadTimeout)
 	assert.False(t, grpc.IncludeMetadata || http.IncludeMetadata)
 	assert.Empty(t, cfg.warnings())
+}
+
+func TestREADMEShowsEveryKeyWithItsDefault(t *testing.T) {
+	b, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	_, text, ok := strings.Cut(string(b), "All keys with their defaults:\n\n```yaml\n")
+	require.True(t, ok)
+	text, _, ok = strings.Cut(text, "```")
+	require.True(t, ok)
+	shown, err := confmap.NewRetrievedFromYAML([]byte(text))
+	require.NoError(t, err)
+	cm, err := shown.AsConf()
+	require.NoError(t, err)
+	sub, err := cm.Sub("receivers::otlp_wal")
+	require.NoError(t, err)
+	cfg := createDefaultConfig().(*Config)
+	require.NoError(t, sub.Unmarshal(cfg))
+	want := createDefaultConfig().(*Config)
+	want.Protocols.GRPC.GetOrInsertDefault()
+	want.Protocols.HTTP.GetOrInsertDefault()
+	want.MetadataKeys = []string{}
+	assert.Equal(t, want, cfg)
+
+	// Every key of ours is there. Embedded servers have their own READMEs.
+	ours := confmap.New()
+	require.NoError(t, ours.Marshal(want))
+	for _, key := range ours.AllKeys() {
+		if !strings.HasPrefix(key, "protocols::") {
+			assert.True(t, sub.IsSet(key), key)
+		}
+	}
 }
 
 func TestB13_EveryKey(t *testing.T) {
