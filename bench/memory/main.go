@@ -70,7 +70,7 @@ func experiment(ctx context.Context, out io.Writer, s settings, budgets, shapeLi
 		runtime.Version(), runtime.NumCPU(), s.GoMemLimit, s.Span, humanize.IBytes(maxFrameSize), time.Now().UTC().Format(time.RFC3339))
 	t := trial.Table{
 		Title: "the Collector under overload, in front of a destination that takes a second per batch",
-		Head:  []string{"budget", "max_requests", "shape", "connections", "peak RSS", "above idle", "stated worst", "", "acked/s", "MB/s", "refused", "of it bytes", "requests", "log"},
+		Head:  []string{"budget", "max_requests", "shape", "connections", "peak RSS", "above idle", "stated worst", "", "acked/s", "MB/s", "refused", "why"},
 	}
 	within = true
 	worst := map[uint64]uint64{} // peak above idle, by budget
@@ -88,7 +88,7 @@ func experiment(ctx context.Context, out io.Writer, s settings, budgets, shapeLi
 					t.Row(humanize.IBytes(s.Budget), s.MaxRequests, sh.name, s.Connections, humanize.IBytes(o.peak), humanize.IBytes(o.peak-o.idle),
 						humanize.IBytes(s.stated()), map[bool]string{true: "held", false: "EXCEEDED"}[ok],
 						fmt.Sprintf("%.0f", float64(o.acked)/s.Span.Seconds()), fmt.Sprintf("%.0f", float64(o.bytes)/s.Span.Seconds()/1e6),
-						o.refused, o.reasons["in_flight_bytes"], o.reasons["in_flight_requests"], o.refused-o.reasons["in_flight_bytes"]-o.reasons["in_flight_requests"])
+						o.refused, strings.TrimPrefix(fmt.Sprint(o.reasons), "map"))
 				}
 			}
 		}
