@@ -43,6 +43,7 @@ type memLog struct {
 	gone    map[journal.Position]bool // frames damage took: read as if they were a gap
 	fail    func(p journal.Position) error
 	slow    func() time.Duration // how long a read takes
+	given   map[*byte]bool       // unless nil: the memory of every frame that was read
 	hidden  bool                 // the ledger says there are no lanes
 
 	reads    int
@@ -191,7 +192,12 @@ func (r *memReader) Next() (journal.ReadFrame, error) {
 		}
 		m.reads++
 		r.at = f.Position + f.Len
-		f.Payload, f.Metadata = slices.Clone(f.Payload), slices.Clone(f.Metadata)
+		n := len(f.Metadata)
+		body := slices.Concat(f.Metadata, f.Payload) // in one piece, as a journal's
+		f.Metadata, f.Payload = body[:n:n], body[n:]
+		if m.given != nil {
+			m.given[&body[0]] = true
+		}
 		return f, nil
 	}
 	r.at = m.durable
