@@ -100,9 +100,11 @@ func (p *Plan) Execute(ctx context.Context) {
 	if len(unlinked) > 0 {
 		if err := j.syncDir(j.cfg.Directory); err != nil {
 			j.warn("The directory's fsync failed after unlinking: the segments still count until it succeeds", err)
+			j.Lock() // a summary being written copies its segment
 			for _, s := range unlinked {
 				s.uncertain = true
 			}
+			j.Unlock()
 			p.failed = append(p.failed, unlinked...)
 			unlinked = nil
 		}
