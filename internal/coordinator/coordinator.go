@@ -183,11 +183,3 @@ func (c *Coordinator) Settled(n uint64) {
 func (c *Coordinator) failed(err error) *refusal.Error {
 	return fromOutcome(err, time.Now())
 }
-
-// Tenants counts the seated tenants and the slots there are.
-func (c *Coordinator) Tenants() barrier.TenantStatus {
-	c.Journal.Lock()
-	defer c.Journal.Unlock()
-	held, reserved := c.Journal.Seats()
-	return barrier.TenantStatus{Held: held, Reserved: reserved, Limit: c.MaxTenants}
-}

@@ -115,13 +115,13 @@ func TestD13_TenantsUnderConcurrentFirstWrites(t *testing.T) {
 	}
 	wg.Wait()
 	assert.Len(t, acked, 5)
-	assert.Equal(t, 5, r.c.Tenants().Held)
-	assert.Zero(t, r.c.Tenants().Reserved)
+	assert.Equal(t, 5, r.j.Stats().TenantsHeld)
+	assert.Zero(t, r.j.Stats().TenantsReserved)
 
 	t.Run("lowered cap keeps who is there and admits nobody new", func(t *testing.T) {
 		r.cfg.MaxTenants = 2
 		r.reopen()
-		assert.Equal(t, 5, r.c.Tenants().Held)
+		assert.Equal(t, 5, r.j.Stats().TenantsHeld)
 		for tenant := range acked {
 			_, err := r.put(journal.Lane{Tenant: tenant, Kind: journal.KindTraces}, unit)
 			require.NoError(t, err)
@@ -146,7 +146,7 @@ func TestD13_AFirstWriteThatLeavesNoFrameReturnsItsSlot(t *testing.T) {
 			r.fs.Inject(fault)
 			_, err := r.put(journal.Lane{Tenant: "a", Kind: journal.KindLogs}, unit)
 			require.Error(t, err)
-			assert.Zero(t, r.c.Tenants().Held+r.c.Tenants().Reserved)
+			assert.Zero(t, r.j.Stats().TenantsHeld+r.j.Stats().TenantsReserved)
 			r.mustPut(journal.Lane{Tenant: "b", Kind: journal.KindLogs}, unit)
 		})
 	}
@@ -160,7 +160,7 @@ func TestD13_CrashKeepsTheSeatsOfWhoIsInTheLog(t *testing.T) {
 	require.Error(t, r.j.Close(), "the process is dead")
 	r.fs = after
 	r.open()
-	assert.Equal(t, 2, r.c.Tenants().Held)
+	assert.Equal(t, 2, r.j.Stats().TenantsHeld)
 	_, err := r.put(journal.Lane{Tenant: "c", Kind: journal.KindLogs}, unit)
 	assert.Equal(t, refusal.TenantCap, refusalOf(t, err).Reason)
 }

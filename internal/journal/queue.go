@@ -188,6 +188,7 @@ func (j *Journal) Enqueue(f *Frame, r Rotation) *Ticket {
 	j.ledger.unreclaimed += t.framed
 	j.published.unreclaimed.Store(j.ledger.unreclaimed)
 	j.published.unflushed.Store(j.ledger.reserved)
+	j.published.seats.Store(int64(j.ledger.seatsTaken))
 	return t
 }
 

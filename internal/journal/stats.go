@@ -15,6 +15,8 @@ type Stats struct {
 	ClosedRetained, Sealed int
 	MaxSegments            int   // in effect: what STATE has room for may be less than configured
 	MaxTenants             int   // likewise
+	TenantsHeld            int   // with a frame in a segment
+	TenantsReserved        int   // with a queued frame only
 	OldestReceived         int64 // unix ns, of the oldest segment with a frame; 0 = none
 	Rotation               RotationStateKind
 	RotationFailures       int
@@ -32,6 +34,7 @@ type published struct {
 	eligible, retrying            atomic.Int64
 	oldest                        atomic.Int64
 	rotation, failures            atomic.Int64
+	held, seats                   atomic.Int64 // tenants
 	prepared                      atomic.Bool
 	quarantined, quarantinedItems atomic.Uint64
 }
@@ -47,6 +50,8 @@ func (j *Journal) publish() {
 	p.eligible.Store(int64(len(l.eligible)))
 	p.retrying.Store(int64(len(l.retrying)))
 	p.oldest.Store(l.oldestReceived())
+	p.held.Store(int64(l.held))
+	p.seats.Store(int64(l.seatsTaken))
 	p.rotation.Store(int64(j.rotation.kind))
 	p.failures.Store(int64(j.rotation.failures))
 }
@@ -62,6 +67,8 @@ func (j *Journal) Stats() Stats {
 		Sealed:           int(p.sealed.Load()),
 		MaxSegments:      j.maxSegments,
 		MaxTenants:       j.maxTenants,
+		TenantsHeld:      int(p.held.Load()),
+		TenantsReserved:  int(p.seats.Load()),
 		OldestReceived:   p.oldest.Load(),
 		Rotation:         RotationStateKind(p.rotation.Load()),
 		RotationFailures: int(p.failures.Load()),

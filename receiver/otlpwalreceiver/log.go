@@ -62,10 +62,9 @@ func (l *maintainedLog) Status() barrier.Status {
 		s.Segments = append(s.Segments, segment)
 	}
 	l.journal.Lock()
-	held, reserved := l.journal.Seats()
 	rotation := l.journal.RotationState()
 	l.journal.Unlock()
-	s.Tenants = barrier.TenantStatus{Held: held, Reserved: reserved, Limit: l.cfg.Tenant.MaxTenants}
+	s.Tenants = barrier.TenantStatus{Held: stats.TenantsHeld, Reserved: stats.TenantsReserved, Limit: stats.MaxTenants}
 	s.Rotation = barrier.RotationStatus{State: rotationNames[rotation.Kind], Failures: rotation.Failures, NextTry: rotation.NextAttempt}
 	if rotation.Cause != nil {
 		s.Rotation.Cause = rotation.Cause.Error()

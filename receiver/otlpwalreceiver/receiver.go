@@ -78,7 +78,7 @@ func (r *walReceiver) openLog(_ context.Context, host component.Host) error {
 		Journal:      r.journal,
 		Limit:        uint64(r.cfg.WAL.limit()),
 		MaxSegments:  r.journal.Stats().MaxSegments,
-		MaxTenants:   r.cfg.Tenant.MaxTenants,
+		MaxTenants:   r.journal.Stats().MaxTenants,
 		MaxFrameSize: uint64(r.cfg.WAL.MaxFrameSize),
 		SegmentSize:  uint64(r.cfg.WAL.SegmentSize),
 		BatchWindow:  r.cfg.WAL.BatchWindow,

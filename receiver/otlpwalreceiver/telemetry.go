@@ -217,22 +217,25 @@ func (t *telemetry) observe(r *walReceiver) error {
 			})
 			return nil
 		}),
-		b.RegisterWalHousekeepingHorizonRemainingCallback(gauge(func() int64 { return int64(stats().Eligible) })),
-		b.RegisterWalHousekeepingUnlinkRemainingCallback(gauge(func() int64 { return int64(stats().Retrying) })),
+		b.RegisterWalHousekeepingHorizonRemainingCallback(gauge(func() int64 {
+			s := stats()
+			return int64(max(s.ClosedRetained-s.Eligible-s.Retrying, 0))
+		})),
+		b.RegisterWalHousekeepingUnlinkRemainingCallback(gauge(func() int64 {
+			s := stats()
+			return int64(s.Eligible + s.Retrying)
+		})),
 		b.RegisterWalRotationConsecutiveFailuresCallback(gauge(func() int64 { return int64(stats().RotationFailures) })),
 		b.RegisterWalRotationStatusCallback(func(_ context.Context, o metric.Int64Observer) error {
 			oneHot(o, rotationNames[:], rotationNames[stats().Rotation])
 			return nil
 		}),
 
-		b.RegisterWalTenantsLimitCallback(constant(int64(r.cfg.Tenant.MaxTenants))),
+		b.RegisterWalTenantsLimitCallback(constant(int64(stats().MaxTenants))),
 		b.RegisterWalTenantsUsageCallback(func(_ context.Context, o metric.Int64Observer) error {
-			// Two integers under the journal lock.
-			r.journal.Lock()
-			held, reserved := r.journal.Seats()
-			r.journal.Unlock()
+			s := stats()
 			observeStates(o, map[string]int{
-				"held": held, "reserved": reserved, "free": max(r.cfg.Tenant.MaxTenants-held-reserved, 0),
+				"held": s.TenantsHeld, "reserved": s.TenantsReserved, "free": max(s.MaxTenants-s.TenantsHeld-s.TenantsReserved, 0),
 			})
 			return nil
 		}),
