@@ -181,8 +181,9 @@ func (j *Journal) writeGap(g segmentGap) error {
 	return errors.Join(err, f.Close())
 }
 
-// Copies in quarantine/ are named after the segment and the position:
-// <segment's name without .wal>-<16 hex position>.damaged or .torn.
+// Copies in quarantine/ are named after the segment, the position and the log,
+// for a fresh log beside old copies must overwrite none of them:
+// <segment's name without .wal>-<16 hex position>-<8 hex log id>.damaged or .torn.
 const (
 	suffixDamaged = ".damaged" // an acknowledged frame may have been in it
 	suffixTorn    = ".torn"    // behind all that was proved: nothing acknowledged was in it
@@ -198,7 +199,7 @@ func (j *Journal) setAside(f fsys.File, id segmentID, from, to int64, suffix str
 	if err := j.makeDir(dir); err != nil {
 		return err
 	}
-	name := fmt.Sprintf("%s-%016x%s", strings.TrimSuffix(id.name(), segmentSuffix), id.position(from), suffix)
+	name := fmt.Sprintf("%s-%016x-%x%s", strings.TrimSuffix(id.name(), segmentSuffix), id.position(from), j.log[:4], suffix)
 	if err := j.makeQuarantineRoom(dir, name, uint64(to-from)); err != nil {
 		return err
 	}

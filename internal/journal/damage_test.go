@@ -321,6 +321,34 @@ func TestC09_QuarantineFull(t *testing.T) {
 	s.close()
 }
 
+// TestC09_FreshLogBesideOldCopies: a log that was begun anew in the directory
+// has the same names and positions; what it sets aside overwrites nothing.
+func TestC09_FreshLogBesideOldCopies(t *testing.T) {
+	s := newSite(t, true).again(CorruptionQuarantine)
+	hit := s.frames[9]
+	s.flip(t, hit.file, hit.off+50)
+	s.o.damaged[hit.id] = []byte{}
+	require.NoError(t, s.open())
+	s.close()
+	first := s.quarantined(t)
+
+	fresh := newSite(t, true).again(CorruptionQuarantine)
+	names, err := s.fs.ReadDir(path.Join(logDir, quarantineName))
+	require.NoError(t, err)
+	require.NoError(t, fresh.fs.Mkdir(path.Join(logDir, quarantineName), 0o700))
+	for _, n := range names {
+		data, err := s.fs.ReadFile(path.Join(logDir, quarantineName, n))
+		require.NoError(t, err)
+		require.NoError(t, fresh.fs.WriteFile(path.Join(logDir, quarantineName, n), data))
+	}
+	fresh.flip(t, hit.file, hit.off+60)
+	fresh.o.damaged[hit.id] = []byte{}
+	require.NoError(t, fresh.open())
+	fresh.close()
+	assert.Contains(t, fresh.quarantined(t), first)
+	assert.Len(t, fresh.quarantined(t), 2*len(first))
+}
+
 // logDamage is what can be wrong with a log's files. Damage that cost
 // something refuses to open under any policy, naming what says names; damage
 // that did not is mended.
