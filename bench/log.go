@@ -66,8 +66,7 @@ func openLog(fs fsys.FS, cfg journal.Config) (*log, error) {
 }
 
 func (l *log) close() error {
-	l.Coordinator.Close()
-	return l.journal.Close()
+	return errors.Join(l.Coordinator.Close(context.Background()), l.journal.Close())
 }
 
 // put appends one frame of logs.

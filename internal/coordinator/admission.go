@@ -20,6 +20,7 @@ type verdict struct {
 	pre, framed, limit uint64
 	projected          uint64
 	overflow           bool
+	unreclaimed        uint64
 
 	rotation journal.RotationState
 	hint     hint
@@ -31,6 +32,9 @@ type verdict struct {
 // Called under the journal lock.
 func (c *Coordinator) admit(f *journal.Frame, framed uint64, now time.Time) (*journal.Ticket, verdict) {
 	j := c.Journal
+	if c.closed {
+		return nil, verdict{reason: refusal.ShuttingDown}
+	}
 
 	// (2) A tenant not yet seated takes a slot. Seats follow from the queue,
 	// so a refusal below has none to return.
@@ -52,7 +56,7 @@ func (c *Coordinator) admit(f *journal.Frame, framed uint64, now time.Time) (*jo
 	if carry != 0 || projected > c.Limit {
 		return nil, c.backpressure(verdict{
 			reason: refusal.BackpressureBytes, pre: figures.Unreclaimed, framed: framed, limit: c.Limit,
-			projected: projected, overflow: carry != 0,
+			projected: projected, overflow: carry != 0, unreclaimed: figures.Unreclaimed,
 		}, causeBytes)
 	}
 
@@ -62,7 +66,7 @@ func (c *Coordinator) admit(f *journal.Frame, framed uint64, now time.Time) (*jo
 	if token.AtCeiling {
 		return nil, c.backpressure(verdict{
 			reason: refusal.BackpressureSegments, pre: uint64(figures.ClosedRetained + figures.QueuedRotations),
-			framed: 1, limit: uint64(c.MaxSegments),
+			framed: 1, limit: uint64(c.MaxSegments), unreclaimed: figures.Unreclaimed,
 		}, causeSegments)
 	}
 	if (token.Due || rotation.AppendsBlocked) && now.Before(rotation.NextAttempt) {
@@ -72,6 +76,7 @@ func (c *Coordinator) admit(f *journal.Frame, framed uint64, now time.Time) (*jo
 	}
 
 	// (6)
+	c.queued.Add(1)
 	return j.Enqueue(f, token), verdict{}
 }
 
@@ -79,7 +84,7 @@ func (c *Coordinator) admit(f *journal.Frame, framed uint64, now time.Time) (*jo
 // in that order (contract §3). Called under the journal lock.
 func (c *Coordinator) backpressure(v verdict, cause latchCause) verdict {
 	v.entered = c.latch.refused(cause)
-	c.refusing.Store(true)
+	c.refusing.Store(1 + uint32(cause))
 	v.hint = c.nextChance()
 	return v
 }
@@ -111,6 +116,8 @@ func (c *Coordinator) refuse(v verdict, now time.Time) *refusal.Error {
 		e.Projected = &projected
 		e.Text = fmt.Sprintf("wal backpressure: segments: closed %d + 1 = %d exceeds limit %d (max_segments)", v.pre, projected, v.limit)
 		e.RetryAfter = c.retryAfter(v.hint)
+	case refusal.ShuttingDown:
+		e.Text, e.RetryAfter = "the log is shutting down", time.Second
 	case refusal.TenantCap:
 		e.Text = fmt.Sprintf("wal tenant capacity: %d of %d tenant slots are taken (tenant.max_tenants): "+
 			"raise max_tenants or wait until a tenant's backlog drains", v.pre, v.limit)

@@ -108,6 +108,7 @@ func TestB03_ForcedRotationAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(c *journal.Config) { c.Limit = c.SegmentSize }) // the whole backlog is in the current segment
 		r.barrier()
+		r.housekeep() // planned, and removed nothing
 		_, _ = r.fill(logsLane, 10*unit)
 		r.time.nextHousekeep = time.Now().Add(2500 * time.Millisecond)
 		r.time.housekeepEvery = 9 * time.Second
@@ -438,6 +439,6 @@ func TestA02_DoneAfterAbandonedCommit(t *testing.T) {
 	}
 	r.j.ReleaseTurn()
 	<-done // somebody sees the frame to its end although its caller left
-	r.c.Close()
+	require.NoError(t, r.c.Close(t.Context()))
 	assert.Len(t, r.frames(), 1)
 }

@@ -114,7 +114,7 @@ func BenchmarkCommitWithoutDisk(b *testing.B) {
 			}
 			all.Wait()
 			b.StopTimer()
-			c.Close()
+			require.NoError(b, c.Close(context.Background()))
 			_ = j.Close() // what it wrote is not there
 		})
 	}
@@ -180,7 +180,7 @@ func benchmarkAdmission(b *testing.B, writers int) {
 	}
 	all.Wait()
 	b.StopTimer()
-	c.Close()
+	require.NoError(b, c.Close(context.Background()))
 	require.NoError(b, j.Close())
 
 	for name, d := range map[string][]time.Duration{"wait": waits, "held": held} {

@@ -4,6 +4,7 @@ package coordinator
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/otelweir/weir/barrier"
 	"github.com/otelweir/weir/internal/journal"
-	"github.com/otelweir/weir/internal/refusal"
 )
 
 // Settings are what a coordinator is made of.
@@ -24,7 +24,8 @@ type Settings struct {
 	MaxTenants   int           // tenants seated at once
 	MaxFrameSize uint64        // bytes, as framed
 	SegmentSize  uint64        // bytes; how much must settle between two pressure passes
-	BatchWindow  time.Duration // extra wait of a leader before it cuts a group
+	BatchWindow  time.Duration // extra wait of a leader before it cuts a group that is not full yet
+	GroupCap     uint64        // bytes of a full group; 0 = the journal's default
 
 	Logger *zap.Logger
 	// Changed is called after every transition of the latch, outside all
@@ -48,21 +49,19 @@ type Coordinator struct {
 	schedule atomic.Pointer[barrier.Schedule]
 	lanes    atomic.Pointer[Lanes]
 
-	latch latch // guarded by the journal lock
-	pass  pass  // the last finished housekeeping pass; guarded by the journal lock
+	latch  latch // guarded by the journal lock
+	pass   pass  // the last finished housekeeping pass; guarded by the journal lock
+	closed bool  // guarded by the journal lock
 
-	refusing     atomic.Bool // mirrors latch.set, so that an ack need not take the lock to learn it
+	refusing     atomic.Uint32 // mirrors latch.set and its cause, for those who do not hold the lock: 0, or 1 + cause
 	last         lastRefusals
 	settledBytes atomic.Uint64 // settled since the last cut of a barrier
-	unattempted  atomic.Bool   // a segment became eligible that no pass has attempted
 	pressure     chan struct{}
 
-	// Owned by the maintenance goroutine.
-	lastFlush time.Time
-	floors    floors
-	floor     atomic.Pointer[barrier.FloorStatus]
+	floors floors // owned by the maintenance goroutine
+	floor  atomic.Pointer[barrier.FloorStatus]
 
-	leaders sync.WaitGroup // goroutines that see an abandoned ticket to its end
+	queued sync.WaitGroup // frames admitted whose outcome is not known; added to under the journal lock
 }
 
 // New returns a coordinator that admits at once. Until [Coordinator.Bind] a
@@ -73,6 +72,9 @@ func New(s Settings) *Coordinator {
 	}
 	if s.Changed == nil {
 		s.Changed = func() {}
+	}
+	if s.GroupCap == 0 {
+		s.GroupCap = journal.DefaultGroupCap
 	}
 	c := &Coordinator{Settings: s, pressure: make(chan struct{}, 1)}
 	c.floor.Store(&barrier.FloorStatus{State: floorUnknown})
@@ -85,9 +87,25 @@ func (c *Coordinator) Bind(s barrier.Schedule, l Lanes) {
 	c.lanes.Store(&l)
 }
 
-// Close waits for frames whose callers gave up to reach their end. Nothing may
-// call Commit any more.
-func (c *Coordinator) Close() { c.leaders.Wait() }
+// Close refuses every further frame and waits until the outcome of those
+// admitted is known, their callers' or not. When ctx ends first the disk hangs:
+// the error says so, and the journal must not be closed.
+func (c *Coordinator) Close(ctx context.Context) error {
+	c.Journal.Lock()
+	c.closed = true
+	c.Journal.Unlock()
+	done := make(chan struct{})
+	go func() {
+		c.queued.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("frames are still being written, the disk does not answer: %w", context.Cause(ctx))
+	}
+}
 
 // Commit makes f durable and returns its position, or a *refusal.Error. It is
 // the admission sequence of contract §1 from the frame bound on.
@@ -113,16 +131,18 @@ func (c *Coordinator) Commit(ctx context.Context, f *journal.Frame, done func())
 		return 0, c.refuse(v, now)
 	}
 	if err := c.await(ctx, ticket); err != nil {
-		c.leaders.Go(func() {
-			defer done()
-			_ = c.await(context.WithoutCancel(ctx), ticket) // cannot fail without a deadline
-		})
+		go func() { // somebody has to see the frame to its end; c.queued counts it
+			_ = c.await(context.Background(), ticket) // which never ends
+			done()
+			c.queued.Done()
+		}()
 		return 0, abandoned(err)
 	}
 	done()
+	c.queued.Done()
 	pos, err := ticket.Outcome()
 	if err != nil {
-		return 0, c.failed(err)
+		return 0, fromOutcome(err, time.Now())
 	}
 	c.acknowledged()
 	return pos, nil
@@ -158,7 +178,7 @@ func (c *Coordinator) lead(t *journal.Ticket) {
 		return
 	default:
 	}
-	if c.BatchWindow > 0 {
+	if c.BatchWindow > 0 && c.Journal.Stats().Unflushed < c.GroupCap {
 		time.Sleep(c.BatchWindow)
 	}
 	c.Journal.Advance()
@@ -167,7 +187,7 @@ func (c *Coordinator) lead(t *journal.Ticket) {
 // acknowledged is called for every append that is acknowledged, before its
 // response: it leaves the latch.
 func (c *Coordinator) acknowledged() {
-	if c.refusing.Load() {
+	if c.refusing.Load() != 0 {
 		c.leaveLatch(func() bool { return true })
 	}
 	c.relieve()
@@ -177,9 +197,4 @@ func (c *Coordinator) acknowledged() {
 func (c *Coordinator) Settled(n uint64) {
 	c.settledBytes.Add(n)
 	c.relieve()
-}
-
-// failed turns the outcome of a queued frame into its refusal.
-func (c *Coordinator) failed(err error) *refusal.Error {
-	return fromOutcome(err, time.Now())
 }

@@ -3,6 +3,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -34,53 +35,58 @@ func (c *Coordinator) observeFloor() {
 	durable := c.Journal.Durable()
 	now := time.Now()
 
-	since := make(map[journal.Lane]time.Time, len(lanes))
-	next := &barrier.FloorStatus{State: floorNone}
-	lowest, pinned := -1, []int(nil)
-	for i := range lanes {
-		l := &lanes[i]
+	since := make(map[journal.Lane]time.Time)
+	var held, pinned []journal.LaneInfo // with frames that are not settled
+	for _, l := range lanes {
 		if l.Last < l.Horizon {
-			continue // nothing of it is outstanding
+			continue
 		}
-		if l.Horizon == 0 {
-			t, ok := c.floors.unsettledSince[l.Lane]
-			if !ok {
-				t = now
-			}
-			since[l.Lane] = t
-			if p := c.schedule.Load(); p != nil && now.Sub(t) > 2*(*p).BarrierInterval() {
-				pinned = append(pinned, i)
-			}
+		held = append(held, l)
+		if l.Horizon > 0 {
+			continue
 		}
-		if lowest < 0 || max(l.First, l.Horizon) < max(lanes[lowest].First, lanes[lowest].Horizon) {
-			lowest = i
+		t, ok := c.floors.unsettledSince[l.Lane]
+		if !ok {
+			t = now
+		}
+		since[l.Lane] = t
+		if p := c.schedule.Load(); p != nil && now.Sub(t) > 2*(*p).BarrierInterval() {
+			pinned = append(pinned, l)
 		}
 	}
 	c.floors.unsettledSince = since
 
-	if lowest >= 0 {
-		l := &lanes[lowest]
-		at := max(l.First, l.Horizon)
-		next.State, next.Position = floorMin, barrier.Position(at)
-		next.LagBytes, next.LagSegments = durable-at, l.Segments
-		next.Lanes = []string{laneName(l.Lane)}
-	}
-	if len(pinned) > 0 {
-		next.State, next.Lanes = floorPinned, nil
-		for _, i := range pinned {
-			next.Lanes = append(next.Lanes, laneName(lanes[i].Lane))
+	next := barrier.FloorStatus{State: floorNone}
+	switch {
+	case len(pinned) > 0:
+		slices.SortFunc(pinned, byFirst)
+		next = floorAt(floorPinned, pinned[0], durable)
+		for _, l := range pinned[1:] {
+			next.Lanes = append(next.Lanes, laneName(l.Lane))
 		}
-		slices.Sort(next.Lanes)
-		next.Position = barrier.Position(lanes[pinned[0]].First)
+	case len(held) > 0:
+		next = floorAt(floorMin, slices.MinFunc(held, byFirst), durable)
 	}
-	before := c.floor.Swap(next)
-	if was, is := before.State == floorPinned, next.State == floorPinned; was != is {
-		name, text := "wal.retain_floor.pinned", "Lanes of which nothing was ever delivered hold the oldest segments"
-		if was {
-			name, text = "wal.retain_floor.lifted", "No lane pins the oldest segments any more"
-		}
-		c.Logger.Warn(text, zap.String("event.name", name), zap.Uint64("position", uint64(next.Position)),
-			zap.Uint64("lag", next.LagBytes), zap.Strings("lanes", next.Lanes))
+	before := c.floor.Swap(&next)
+	fields := []zap.Field{
+		zap.Uint64("position", uint64(next.Position)), zap.Uint64("lag", next.LagBytes), zap.Strings("lanes", next.Lanes),
+	}
+	switch was, is := before.State == floorPinned, next.State == floorPinned; {
+	case is && !was:
+		c.Logger.Warn("Lanes of which nothing was ever delivered hold the oldest segments",
+			append(fields, zap.String("event.name", "wal.retain_floor.pinned"))...)
+	case was && !is:
+		c.Logger.Info("No lane pins the oldest segments any more",
+			append(fields, zap.String("event.name", "wal.retain_floor.lifted"))...)
+	}
+}
+
+func byFirst(a, b journal.LaneInfo) int { return cmp.Compare(a.First, b.First) }
+
+func floorAt(state string, l journal.LaneInfo, durable journal.Position) barrier.FloorStatus {
+	return barrier.FloorStatus{
+		State: state, Position: barrier.Position(l.First), LagBytes: durable - l.First, LagSegments: l.Segments,
+		Lanes: []string{laneName(l.Lane)},
 	}
 }
 

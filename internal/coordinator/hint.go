@@ -20,8 +20,7 @@ func (c *Coordinator) nextChance() hint {
 	switch {
 	case r.Eligible > 0 || r.Retrying > 0:
 		return hintHousekeeping
-	case c.latch.set && c.latch.cause == causeBytes && c.Journal.BarrierSeen() && r.CurrentHoldsAll &&
-		c.Journal.Figures().ClosedRetained < c.MaxSegments:
+	case c.forcedRotationDue(r):
 		return hintForcedRotation
 	}
 	return hintBarrier

@@ -59,25 +59,33 @@ func (c *Coordinator) leaveLatch(cond func() bool) {
 	c.latch.set, c.latch.since = false, time.Now()
 	c.latch.number++
 	number, cause := c.latch.number, c.latch.cause
-	c.refusing.Store(false)
+	c.refusing.Store(0)
 	unreclaimed := c.Journal.Figures().Unreclaimed
 	c.Journal.Unlock()
 
 	c.Logger.Info("The log accepts again",
 		zap.String("event.name", "wal.backpressure.left"), zap.Uint64("transition.number", number),
-		zap.Stringer("cause", cause), zap.Uint64("limit", c.Limit), zap.Uint64("unreclaimed", unreclaimed))
+		zap.Stringer("cause", cause), zap.Uint64("limit", c.limitOf(cause)), zap.Uint64("unreclaimed", unreclaimed))
 	c.Changed()
+}
+
+// limitOf is the bound behind a cause.
+func (c *Coordinator) limitOf(cause latchCause) uint64 {
+	if cause == causeSegments {
+		return uint64(c.MaxSegments)
+	}
+	return c.Limit
 }
 
 // emitEntered emits the one record of entering the latch.
 func (c *Coordinator) emitEntered(v verdict, e *refusal.Error) {
-	cause, limit := causeBytes, v.limit
+	cause := causeBytes
 	if v.reason == refusal.BackpressureSegments {
 		cause = causeSegments
 	}
 	fields := []zap.Field{
 		zap.String("event.name", "wal.backpressure.entered"), zap.Uint64("transition.number", v.entered),
-		zap.Stringer("cause", cause), zap.Uint64("limit", limit), zap.Uint64("unreclaimed", c.Journal.Stats().Unreclaimed),
+		zap.Stringer("cause", cause), zap.Uint64("limit", v.limit), zap.Uint64("unreclaimed", v.unreclaimed),
 		zap.Duration("retry_after", e.RetryAfter),
 	}
 	if e.Projected != nil {
@@ -102,11 +110,11 @@ func (c *Coordinator) Latch() barrier.LatchStatus {
 	return s
 }
 
-// Refusing reports whether the latch is set, and the cause of the latest
-// refusal. Bytes and segments are its metric attributes.
+// Refusing reports, without a lock, whether the latch is set, and whether the
+// latest refusal was for segments, not for bytes.
 func (c *Coordinator) Refusing() (set, segments bool) {
-	e := c.last.backpressure.Load()
-	return c.refusing.Load(), e != nil && e.Reason == refusal.BackpressureSegments
+	r := c.refusing.Load()
+	return r != 0, r == 1+uint32(causeSegments)
 }
 
 // lastRefusals are the measurements of the latest refusals of a kind, for the

@@ -6,9 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/otelweir/weir/barrier"
+	"github.com/otelweir/weir/internal/journal"
 )
 
 // pass is the result of the last finished housekeeping pass. Guarded by the
@@ -23,7 +23,7 @@ var errNotBound = errors.New("the log is not started yet")
 // Barrier makes durable what was settled: the log's half of contract §5. The
 // sinks are asked to flush first by the final barrier, and by a regular one
 // when the latch is set or handles hold more bytes than the pressure watermark
-// allows, at most once per barrier interval; never by an early one.
+// allows; never by an early one. Regular barriers are one interval apart.
 func (c *Coordinator) Barrier(ctx context.Context, why barrier.Occasion) error {
 	sp, lp := c.schedule.Load(), c.lanes.Load()
 	if sp == nil || lp == nil {
@@ -34,18 +34,14 @@ func (c *Coordinator) Barrier(ctx context.Context, why barrier.Occasion) error {
 	var rotation error
 	c.withTurn(func() { rotation = c.Journal.RotateIfAged() })
 
-	now := time.Now()
-	if why == barrier.Final || why == barrier.Regular && c.wantsFlush(schedule, lanes) && now.Sub(c.lastFlush) >= schedule.BarrierInterval() {
-		c.lastFlush = now
+	if why == barrier.Final || why == barrier.Regular && c.wantsFlush(schedule, lanes) {
 		schedule.Flush(ctx)
 	}
-	c.settledBytes.Store(0)
+	cut := c.settledBytes.Swap(0)
 	if err := c.Journal.Stamp(lanes.Frontiers()); err != nil {
+		c.settledBytes.Add(cut)
 		return fmt.Errorf("record the settled horizons: %w", err)
 	}
-	c.Journal.Lock()
-	c.unattempted.Store(c.Journal.ReclaimState().EligibleUnattempted)
-	c.Journal.Unlock()
 	c.relieve()
 	if rotation != nil {
 		return fmt.Errorf("rotate the aged segment: %w", rotation)
@@ -56,7 +52,7 @@ func (c *Coordinator) Barrier(ctx context.Context, why barrier.Occasion) error {
 // wantsFlush says whether a barrier should force the sinks although nobody
 // asked for it.
 func (c *Coordinator) wantsFlush(s barrier.Schedule, l Lanes) bool {
-	if c.refusing.Load() {
+	if c.refusing.Load() != 0 {
 		return true
 	}
 	w := s.PressureWatermark()
@@ -107,7 +103,6 @@ func (c *Coordinator) reclaim(ctx context.Context, maxUnlinks int) (barrier.Prog
 		p.Planned, p.Removed, p.Remaining = c.Journal.Commit(plan)
 	}
 	c.pass = pass{planned: true, removed: p.Removed}
-	c.unattempted.Store(c.Journal.ReclaimState().EligibleUnattempted)
 	return p, nil
 }
 
@@ -123,9 +118,7 @@ func (c *Coordinator) roomAgain() bool {
 // under the journal lock, done under the writer turn after releasing it.
 func (c *Coordinator) forceRotation() error {
 	c.Journal.Lock()
-	r := c.Journal.ReclaimState()
-	needed := c.latch.set && c.latch.cause == causeBytes && c.pass.planned && c.pass.removed == 0 &&
-		r.Eligible == 0 && r.Retrying == 0 && r.CurrentHoldsAll && c.Journal.Figures().ClosedRetained < c.MaxSegments
+	needed := c.forcedRotationDue(c.Journal.ReclaimState())
 	c.Journal.Unlock()
 	if !needed {
 		return nil
@@ -138,8 +131,14 @@ func (c *Coordinator) forceRotation() error {
 	return nil
 }
 
-// withTurn runs f under the writer turn. Its holders never wait for anything
-// but the disk, so neither does this.
+// forcedRotationDue is contract §5's predicate. Called under the journal lock.
+func (c *Coordinator) forcedRotationDue(r journal.ReclaimState) bool {
+	return c.latch.set && c.latch.cause == causeBytes && c.pass.planned && c.pass.removed == 0 &&
+		r.Eligible == 0 && r.Retrying == 0 && r.CurrentHoldsAll && c.Journal.Figures().ClosedRetained < c.MaxSegments
+}
+
+// withTurn runs f under the writer turn. Its holders wait for the disk, and a
+// leader for its batch window, and for nothing else.
 func (c *Coordinator) withTurn(f func()) {
 	c.Journal.TurnC() <- struct{}{}
 	defer c.Journal.ReleaseTurn()
@@ -155,11 +154,12 @@ func (c *Coordinator) Pressure() <-chan struct{} { return c.pressure }
 // on the ack path.
 func (c *Coordinator) relieve() {
 	p := c.schedule.Load()
-	if p == nil || (c.settledBytes.Load() < c.SegmentSize && !c.unattempted.Load()) {
+	s := c.Journal.Stats()
+	if p == nil || c.settledBytes.Load() < c.SegmentSize && !s.Unattempted {
 		return
 	}
 	w := (*p).PressureWatermark()
-	if w <= 0 || float64(c.Journal.Stats().Unreclaimed) <= w*float64(c.Limit) {
+	if w <= 0 || float64(s.Unreclaimed) <= w*float64(c.Limit) {
 		return
 	}
 	select {

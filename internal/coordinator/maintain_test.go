@@ -193,6 +193,7 @@ func TestB20_LaggingAndPinnedLanes(t *testing.T) {
 		r := newRig(t)
 		good, down := journal.Lane{Tenant: "good", Kind: journal.KindLogs}, journal.Lane{Tenant: "down", Kind: journal.KindTraces}
 		const size = 20 * unit
+		r.mustPut(good, size)
 		first := r.mustPut(down, size)
 		r.fill(good, size)
 		settleGood := func() { r.sink.settle(good, r.j.Durable()) }
@@ -276,8 +277,8 @@ func TestD06_AppendsGoOnWhileTheFileHalfIsHeld(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// Forced: by the caller, by the latch, and by bytes that handles hold; the
-// latter two once per barrier interval.
+// A flush comes before the final barrier, and before a regular one when the
+// latch is set or handles hold too much.
 func TestForcedBarrierFlushesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -290,10 +291,8 @@ func TestForcedBarrierFlushesFirst(t *testing.T) {
 		assert.Equal(t, 1, r.time.flushes)
 		assert.Positive(t, r.housekeep())
 		r.fill(logsLane, 40*unit)
-		r.barrier()
-		assert.Equal(t, 1, r.time.flushes, "at most once per barrier interval")
-
-		time.Sleep(time.Minute)
+		require.NoError(t, r.c.Barrier(t.Context(), barrier.Early))
+		assert.Equal(t, 1, r.time.flushes, "an early barrier never flushes, the latch set or not")
 		r.barrier()
 		r.housekeep()
 		require.Equal(t, 2, r.time.flushes)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/otelweir/weir/barrier"
 	"github.com/otelweir/weir/internal/fsys/crashfs"
 	"github.com/otelweir/weir/internal/journal"
 	"github.com/otelweir/weir/internal/refusal"
@@ -79,7 +80,9 @@ func TestD03_PinnedLaneAndNewTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		pinned := journal.Lane{Tenant: "pinned", Kind: journal.KindLogs}
+		r.mustPut(logsLane, 40*unit)
 		at := r.mustPut(pinned, 40*unit)
+		r.sink.settle(logsLane, r.j.Durable())
 		for i := range 6 { // new tenants come and are served at once
 			lane := journal.Lane{Tenant: fmt.Sprint("t", i%2), Kind: journal.KindLogs}
 			r.mustPut(lane, 40*unit)
@@ -91,6 +94,7 @@ func TestD03_PinnedLaneAndNewTenants(t *testing.T) {
 		assert.Equal(t, []journal.Position{at, r.segments()[1]}, r.segments(), "the pinned lane holds only its segment")
 		assert.Equal(t, "pinned", r.c.Floor().State)
 		assert.Equal(t, []string{"logs of pinned"}, r.c.Floor().Lanes)
+		assert.Equal(t, barrier.Position(at), r.c.Floor().Position)
 		assert.Len(t, r.events(), 1, "new tenants make no transitions: %v", r.events())
 	})
 }

@@ -38,8 +38,10 @@ type Config struct {
 	Now                   func() time.Time // nil = time.Now; its monotonic reading spaces attempts and ages segments
 }
 
+// DefaultGroupCap is the most bytes of one group of several frames.
+const DefaultGroupCap = 4 << 20
+
 const (
-	defaultGroupCap        = 4 << 20
 	defaultRotationRetries = 10
 	// segmentSlack is what a segment holds beyond its largest frame at least: its
 	// header. What an operator may choose leaves more.
@@ -53,7 +55,7 @@ const (
 // operator chooses from are the receiver's to check.
 func (c Config) resolve() (Config, error) {
 	if c.GroupCap == 0 {
-		c.GroupCap = defaultGroupCap
+		c.GroupCap = DefaultGroupCap
 	}
 	if c.RotationRetryAttempts == 0 {
 		c.RotationRetryAttempts = defaultRotationRetries

@@ -22,7 +22,8 @@ import (
 
 // letters guards the dead-letter directory.
 type letters struct {
-	mu sync.Mutex
+	mu     sync.Mutex
+	closed bool // guarded by mu: the directory is another's from now on
 }
 
 // ErrDeadLetterFull says that a dead letter would take dead_letter_max_bytes
@@ -35,6 +36,9 @@ var ErrDeadLetterFull = errors.New("no room for another dead letter")
 func (j *Journal) WriteDeadLetter(f ReadFrame, reason string, maxBytes uint64) error {
 	j.letter.mu.Lock()
 	defer j.letter.mu.Unlock()
+	if j.letter.closed {
+		return fmt.Errorf("dead letter for position %d: %w", f.Position, ErrClosed)
+	}
 	err := j.writeLetter(&f, reason, maxBytes)
 	if err != nil {
 		err = fmt.Errorf("dead letter for position %d: %w", f.Position, err)

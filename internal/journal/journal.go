@@ -82,6 +82,9 @@ func (j *Journal) Close() error {
 	left := j.drop(nil)
 	j.Unlock()
 	tell(left, &AppendError{Op: "append", Err: ErrClosed})
+	j.letter.mu.Lock()
+	j.letter.closed = true
+	j.letter.mu.Unlock()
 
 	j.collectPrepared(true)
 	j.tasks.Wait()

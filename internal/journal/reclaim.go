@@ -24,20 +24,18 @@ type Plan struct {
 
 // ReclaimState is what maintenance decides on.
 type ReclaimState struct {
-	Eligible            int  // closed and settled, in no plan yet
-	Retrying            int  // planned, and not verified as gone
-	EligibleUnattempted bool // a segment became eligible that no pass has looked at
-	CurrentHoldsAll     bool // the current segment holds all unreclaimed bytes
+	Eligible        int  // closed and settled, in no plan yet
+	Retrying        int  // planned, and not verified as gone
+	CurrentHoldsAll bool // the current segment holds all unreclaimed bytes
 }
 
 // ReclaimState is O(1). Call it under the journal lock.
 func (j *Journal) ReclaimState() ReclaimState {
 	l := &j.ledger
 	return ReclaimState{
-		Eligible:            len(l.eligible),
-		Retrying:            len(l.retrying),
-		EligibleUnattempted: l.unattempted > 0,
-		CurrentHoldsAll:     l.closedBytes == 0 && j.queue.pending() == 0,
+		Eligible:        len(l.eligible),
+		Retrying:        len(l.retrying),
+		CurrentHoldsAll: l.closedBytes == 0 && j.queue.pending() == 0,
 	}
 }
 

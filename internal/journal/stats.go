@@ -22,6 +22,7 @@ type Stats struct {
 	RotationFailures       int
 	Eligible, Retrying     int // segments settled and not yet planned; planned and not yet removed
 	Durable                Position
+	Unattempted            bool   // a segment became eligible that no pass has looked at
 	Prepared               bool   // the next segment is ready
 	QuarantinedBytes       uint64 // set aside since the log was opened, recovery included
 	QuarantinedItems       uint64 // of these: items known
@@ -35,7 +36,7 @@ type published struct {
 	oldest                        atomic.Int64
 	rotation, failures            atomic.Int64
 	held, seats                   atomic.Int64 // tenants
-	prepared                      atomic.Bool
+	prepared, unattempted         atomic.Bool
 	quarantined, quarantinedItems atomic.Uint64
 }
 
@@ -49,6 +50,7 @@ func (j *Journal) publish() {
 	p.sealed.Store(int64(l.sealed))
 	p.eligible.Store(int64(len(l.eligible)))
 	p.retrying.Store(int64(len(l.retrying)))
+	p.unattempted.Store(l.unattempted > 0)
 	p.oldest.Store(l.oldestReceived())
 	p.held.Store(int64(l.held))
 	p.seats.Store(int64(l.seatsTaken))
@@ -74,6 +76,7 @@ func (j *Journal) Stats() Stats {
 		RotationFailures: int(p.failures.Load()),
 		Eligible:         int(p.eligible.Load()),
 		Retrying:         int(p.retrying.Load()),
+		Unattempted:      p.unattempted.Load(),
 		Durable:          j.durable.Load(),
 		Prepared:         p.prepared.Load(),
 		QuarantinedBytes: p.quarantined.Load(),

@@ -78,7 +78,11 @@ func (j *Journal) commitState(frontiers map[Lane]Position) error {
 		for _, ln := range t.lanes {
 			if ln != nil {
 				// a frontier is a position read up to, and only durable ones are read
-				th.horizons[ln.Kind-1] = max(ln.horizon, min(frontiers[ln.Lane], r.durable))
+				h := min(frontiers[ln.Lane], r.durable)
+				if ln.horizon == 0 && h <= ln.first() {
+					h = 0 // nothing of it was ever settled; a restart has to know that too
+				}
+				th.horizons[ln.Kind-1] = max(ln.horizon, h)
 			}
 		}
 		r.tenants = append(r.tenants, th)

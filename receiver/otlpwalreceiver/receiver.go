@@ -193,13 +193,24 @@ func (r *walReceiver) served() []signal {
 // in, then nothing goes out, then what went out is recorded while sinks can
 // still flush. Undelivered frames stay in the log.
 func (r *walReceiver) shutdown(ctx context.Context) error {
+	if r.telemetry != nil {
+		defer r.telemetry.stop()
+	}
+	if r.health != nil {
+		defer r.health.stop()
+	}
 	var errs []error
 	errs = append(errs, r.servers.stop(ctx))
 	if r.delivery != nil {
 		errs = append(errs, r.delivery.Shutdown(ctx))
 	}
 	if r.coordinator != nil {
-		r.coordinator.Close()
+		writing, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+		err := r.coordinator.Close(writing)
+		cancel()
+		if err != nil { // all that follows would wait for the same disk, without end
+			return errors.Join(append(errs, err)...)
+		}
 	}
 	if r.unregister != nil {
 		r.unregister()
@@ -210,12 +221,6 @@ func (r *walReceiver) shutdown(ctx context.Context) error {
 	}
 	if r.journal != nil {
 		errs = append(errs, r.journal.Close())
-	}
-	if r.health != nil {
-		r.health.stop()
-	}
-	if r.telemetry != nil {
-		r.telemetry.stop()
 	}
 	return errors.Join(errs...)
 }
