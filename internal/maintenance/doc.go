@@ -10,6 +10,10 @@
 // the log computes the Retry-After of a refusal. All time here is monotonic: a
 // wall clock that is set back or forward moves nothing.
 //
+// A panic in a pass is not recovered: it may have left the log locked or half
+// changed, and the process that comes next recovers it from its files. One in
+// a flusher, which is somebody else's code, is recovered and logged.
+//
 // Source of the rules: contract §3 (published instants) and §5 (the two
 // cadences, pressure, the flush bound).
 package maintenance // import "github.com/otelweir/weir/internal/maintenance"

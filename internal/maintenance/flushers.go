@@ -156,7 +156,11 @@ func (f *Flushers) ask(ctx context.Context, e *flusherEntry) {
 }
 
 func callFlusher(ctx context.Context, fl barrier.Flusher) (err error) {
-	defer recoverInto(&err)
+	defer func() {
+		if v := recover(); v != nil {
+			err = &panicError{value: v, stack: debug.Stack()}
+		}
+	}()
 	return fl.Flush(ctx)
 }
 
@@ -167,10 +171,3 @@ type panicError struct {
 }
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.value, e.stack) }
-
-// recoverInto turns a panic of the deferring function into *err.
-func recoverInto(err *error) {
-	if v := recover(); v != nil {
-		*err = &panicError{value: v, stack: debug.Stack()}
-	}
-}

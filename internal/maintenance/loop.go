@@ -4,7 +4,6 @@ package maintenance
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -149,12 +148,14 @@ func (l *Loop) drainPressure() {
 	}
 }
 
-// runBarrier runs a barrier now. A pressure barrier leaves the regular cadence
-// alone, so that pressure that leads to nothing cannot put off the barrier
-// that may flush.
+// runBarrier runs a barrier now. One that is due by the cadence is a regular
+// one, whoever else asked for it; an early one leaves the cadence alone. So
+// pressure never puts off the barrier that may flush.
 func (l *Loop) runBarrier(ctx context.Context, pressed bool) {
 	start := time.Now()
+	why := barrier.Early
 	if !start.Before(l.barrierDue) {
+		why = barrier.Regular
 		l.barrierDue = start.Add(l.cfg.BarrierInterval)
 	}
 	housekeepingDue := l.housekeepingDue
@@ -164,7 +165,7 @@ func (l *Loop) runBarrier(ctx context.Context, pressed bool) {
 	l.publish(l.barrierDue, later(housekeepingDue, start.Add(l.FlushBound())))
 
 	l.begin(&l.barriers, start)
-	err := unlessStopped(ctx, callBarrier(ctx, l.log, pressed))
+	err := unlessStopped(ctx, l.log.Barrier(ctx, why))
 	l.end(&l.barriers, start, barrier.Progress{}, err)
 	l.barrierErrors.observe(err)
 }
@@ -177,31 +178,16 @@ func (l *Loop) runHousekeeping(ctx context.Context) (removed int) {
 	l.publish(later(l.barrierDue, start.Add(l.FlushBound())), l.housekeepingDue)
 
 	l.begin(&l.housekeeping, start)
-	progress, err := callHousekeep(ctx, l.log, l.cfg.MaxUnlinksPerPass)
+	progress, err := l.log.Housekeep(ctx, l.cfg.MaxUnlinksPerPass)
 	err = unlessStopped(ctx, err)
 	l.end(&l.housekeeping, start, progress, err)
 	l.keepingErrors.observe(err)
 	return progress.Removed
 }
 
-func callBarrier(ctx context.Context, log barrier.Log, pressed bool) (err error) {
-	defer recoverInto(&err)
-	why := barrier.Regular
-	if pressed {
-		why = barrier.Early
-	}
-	return log.Barrier(ctx, why)
-}
-
-func callHousekeep(ctx context.Context, log barrier.Log, maxUnlinks int) (p barrier.Progress, err error) {
-	defer recoverInto(&err)
-	return log.Housekeep(ctx, maxUnlinks)
-}
-
-// unlessStopped drops the error of a pass that Stop interrupted; a panic is
-// reported in any case.
+// unlessStopped drops the error of a pass that Stop interrupted.
 func unlessStopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil && !errors.As(err, new(*panicError)) {
+	if ctx.Err() != nil {
 		return nil
 	}
 	return err

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -278,6 +280,23 @@ func TestB03_PressureBringsBothInstantsForwardAndLeavesTheCadenceAlone(t *testin
 	})
 }
 
+// Pressure that falls due with the cadence must not take the place of the
+// barrier that may flush.
+func TestB19_BarrierDueByTheCadenceIsRegularUnderPressureToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newScriptedLog()
+		l := Start(log, testConfig(10*time.Second, time.Hour), nil, zap.NewNop())
+		defer l.Stop()
+		time.Sleep(9900 * time.Millisecond)
+		log.press()
+		assert.Equal(t, []string{"9.9s early barrier", "9.9s housekeep 7"}, log.taken())
+		log.press() // it removed nothing: the next one waits 100 ms, until the barrier is due
+		time.Sleep(100 * time.Millisecond)
+		assert.Equal(t, []string{"10s barrier", "10s housekeep 7"}, log.taken())
+		assert.Equal(t, 20*time.Second, since(log, l.NextBarrier()))
+	})
+}
+
 // While a pressure barrier runs, housekeeping is due right after it.
 func TestB03_InstantsWhileAPressureBarrierRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -442,57 +461,47 @@ func TestB19_PressureOff(t *testing.T) {
 // A failing pass is said once, repeated at most once a minute, and its end is
 // said; the loop goes on.
 func TestFailuresAreSaidSparinglyAndStopNothing(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		fail func() error
-		want string
-	}{
-		{"error", func() error { return errors.New("write STATE: input/output error") }, "write STATE: input/output error"},
-		{"panic", func() error { panic("boom") }, "panic: boom"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				core, seen := observer.New(zapcore.InfoLevel)
-				log := newScriptedLog()
-				var failing atomic.Bool
-				failing.Store(true)
-				log.barrier = func(context.Context) error {
-					if failing.Load() {
-						return tc.fail()
-					}
-					return nil
-				}
-				l := Start(log, testConfig(10*time.Second, time.Hour), nil, zap.New(core))
-				defer l.Stop()
+	const want = "write STATE: input/output error"
+	synctest.Test(t, func(t *testing.T) {
+		core, seen := observer.New(zapcore.InfoLevel)
+		log := newScriptedLog()
+		var failing atomic.Bool
+		failing.Store(true)
+		log.barrier = func(context.Context) error {
+			if failing.Load() {
+				return errors.New(want)
+			}
+			return nil
+		}
+		l := Start(log, testConfig(10*time.Second, time.Hour), nil, zap.New(core))
+		defer l.Stop()
 
-				time.Sleep(10 * time.Second)
-				synctest.Wait()
-				require.Equal(t, 1, seen.Len(), "said at once")
-				first := seen.All()[0]
-				assert.Equal(t, zapcore.ErrorLevel, first.Level)
-				assert.Contains(t, first.ContextMap()["error"], tc.want)
-				barriers, _ := l.Reports()
-				assert.Contains(t, barriers.LastError, tc.want)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Equal(t, 1, seen.Len(), "said at once")
+		first := seen.All()[0]
+		assert.Equal(t, zapcore.ErrorLevel, first.Level)
+		assert.Contains(t, first.ContextMap()["error"], want)
+		barriers, _ := l.Reports()
+		assert.Contains(t, barriers.LastError, want)
 
-				time.Sleep(50 * time.Second)
-				synctest.Wait()
-				assert.Equal(t, 1, seen.Len(), "not repeated within a minute")
-				time.Sleep(10 * time.Second)
-				synctest.Wait()
-				require.Equal(t, 2, seen.Len(), "repeated after a minute")
-				assert.EqualValues(t, 7, seen.All()[1].ContextMap()["failures"])
-				assert.Len(t, log.taken(), 7, "the loop goes on")
+		time.Sleep(50 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, 1, seen.Len(), "not repeated within a minute")
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Equal(t, 2, seen.Len(), "repeated after a minute")
+		assert.EqualValues(t, 7, seen.All()[1].ContextMap()["failures"])
+		assert.Len(t, log.taken(), 7, "the loop goes on")
 
-				failing.Store(false)
-				time.Sleep(20 * time.Second)
-				synctest.Wait()
-				require.Equal(t, 3, seen.Len(), "the end is said once")
-				assert.Equal(t, zapcore.InfoLevel, seen.All()[2].Level)
-				barriers, _ = l.Reports()
-				assert.Equal(t, PassReport{Runs: 9, Failures: 7, Started: barriers.Started}, barriers)
-			})
-		})
-	}
+		failing.Store(false)
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		require.Equal(t, 3, seen.Len(), "the end is said once")
+		assert.Equal(t, zapcore.InfoLevel, seen.All()[2].Level)
+		barriers, _ = l.Reports()
+		assert.Equal(t, PassReport{Runs: 9, Failures: 7, Started: barriers.Started}, barriers)
+	})
 }
 
 func TestHousekeepingFailureIsReported(t *testing.T) {
@@ -555,20 +564,31 @@ func TestStopWaitsForARunningPassAndMayBeCalledAgain(t *testing.T) {
 	})
 }
 
-// A panic during the stop is still reported.
-func TestPanicWhileStoppingIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		core, seen := observer.New(zapcore.InfoLevel)
+// Whatever a pass held when it panicked, the lock of the log among it, nobody
+// could ever use again: the process ends, and the next one recovers the log.
+func TestPanicInAPassEndsTheProcess(t *testing.T) {
+	const env = "WEIR_TEST_PANIC_IN"
+	if pass := os.Getenv(env); pass != "" {
 		log := newScriptedLog()
-		log.barrier = func(ctx context.Context) error {
-			<-ctx.Done()
-			panic("boom")
+		log.barrier = func(context.Context) error {
+			if pass == "barrier" {
+				panic("boom in the barrier")
+			}
+			return nil
 		}
-		l := Start(log, testConfig(10*time.Second, time.Hour), nil, zap.New(core))
-		time.Sleep(11 * time.Second)
-		l.Stop()
-		assert.Equal(t, 1, seen.FilterMessageSnippet("Barrier failed").Len())
-	})
+		log.housekeep = func(context.Context) (barrier.Progress, error) { panic("boom in the housekeeping") }
+		Start(log, testConfig(time.Millisecond, 2*time.Millisecond), nil, zap.NewNop())
+		select {} // until the panic ends it
+	}
+	for _, pass := range []string{"barrier", "housekeeping"} {
+		t.Run(pass, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPanicInAPassEndsTheProcess$", "-test.timeout=60s")
+			cmd.Env = append(os.Environ(), env+"="+pass)
+			out, err := cmd.CombinedOutput()
+			require.Error(t, err, "%s", out)
+			assert.Contains(t, string(out), "panic: boom in the "+pass)
+		})
+	}
 }
 
 func TestStartRefusesIntervalsThatWouldSpin(t *testing.T) {
