@@ -77,7 +77,7 @@ func New(s Settings) *Coordinator {
 		s.GroupCap = journal.DefaultGroupCap
 	}
 	c := &Coordinator{Settings: s, pressure: make(chan struct{}, 1)}
-	c.floor.Store(&barrier.FloorStatus{State: floorUnknown})
+	c.floor.Store(&barrier.FloorStatus{State: FloorUnknown})
 	return c
 }
 

@@ -15,11 +15,14 @@ import (
 
 // States of the retain floor (contract §5).
 const (
-	floorUnknown = "unknown" // no pass yet
-	floorNone    = "none"    // nothing is held
-	floorMin     = "min"     // the lowest horizon among lanes with frames
-	floorPinned  = "pinned"  // a lane of which nothing ever settled holds it
+	FloorUnknown = "unknown" // no pass yet
+	FloorNone    = "none"    // nothing is held
+	FloorMin     = "min"     // the lowest horizon among lanes with frames
+	FloorPinned  = "pinned"  // a lane of which nothing ever settled holds it
 )
+
+// FloorStates are all of them.
+var FloorStates = []string{FloorUnknown, FloorNone, FloorMin, FloorPinned}
 
 // floors remembers since when a lane has had frames and no horizon, by the
 // monotonic clock: received times are wall clock and decide nothing. Owned by
@@ -56,22 +59,22 @@ func (c *Coordinator) observeFloor() {
 	}
 	c.floors.unsettledSince = since
 
-	next := barrier.FloorStatus{State: floorNone}
+	next := barrier.FloorStatus{State: FloorNone}
 	switch {
 	case len(pinned) > 0:
 		slices.SortFunc(pinned, byFirst)
-		next = floorAt(floorPinned, pinned[0], durable)
+		next = floorAt(FloorPinned, pinned[0], durable)
 		for _, l := range pinned[1:] {
-			next.Lanes = append(next.Lanes, laneName(l.Lane))
+			next.Lanes = append(next.Lanes, l.Lane.String())
 		}
 	case len(held) > 0:
-		next = floorAt(floorMin, slices.MinFunc(held, byFirst), durable)
+		next = floorAt(FloorMin, slices.MinFunc(held, byFirst), durable)
 	}
 	before := c.floor.Swap(&next)
 	fields := []zap.Field{
 		zap.Uint64("position", uint64(next.Position)), zap.Uint64("lag", next.LagBytes), zap.Strings("lanes", next.Lanes),
 	}
-	switch was, is := before.State == floorPinned, next.State == floorPinned; {
+	switch was, is := before.State == FloorPinned, next.State == FloorPinned; {
 	case is && !was:
 		c.Logger.Warn("Lanes of which nothing was ever delivered hold the oldest segments",
 			append(fields, zap.String("event.name", "wal.retain_floor.pinned"))...)
@@ -86,18 +89,9 @@ func byFirst(a, b journal.LaneInfo) int { return cmp.Compare(a.First, b.First) }
 func floorAt(state string, l journal.LaneInfo, durable journal.Position) barrier.FloorStatus {
 	return barrier.FloorStatus{
 		State: state, Position: barrier.Position(l.First), LagBytes: durable - l.First, LagSegments: l.Segments,
-		Lanes: []string{laneName(l.Lane)},
+		Lanes: []string{l.Lane.String()},
 	}
 }
 
 // Floor is what keeps the oldest segments, as of the last pass.
 func (c *Coordinator) Floor() barrier.FloorStatus { return *c.floor.Load() }
-
-// laneName is how people are told of a lane: "logs", or "logs of acme".
-func laneName(l journal.Lane) string {
-	signal := l.Kind.String()
-	if l.Tenant == "" {
-		return signal
-	}
-	return signal + " of " + l.Tenant
-}

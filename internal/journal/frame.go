@@ -51,6 +51,14 @@ type Lane struct {
 	Kind   Kind
 }
 
+// String is how people are told of a lane: "logs", or "logs of acme".
+func (l Lane) String() string {
+	if l.Tenant == "" {
+		return l.Kind.String()
+	}
+	return l.Kind.String() + " of " + l.Tenant
+}
+
 // Frame header, 40 bytes, little-endian; metadata and payload follow:
 //
 //	off size field

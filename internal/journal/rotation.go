@@ -21,6 +21,10 @@ const (
 	RotationTerminal                     // appends have ended; everything else goes on
 )
 
+// RotationStateKinds are all of them.
+var RotationStateKinds = [...]RotationStateKind{RotationHealthy, RotationRetrying, RotationVolumeFull, RotationUnwritable, RotationTerminal}
+
+// String is the state's name in metrics and on the status page.
 func (k RotationStateKind) String() string {
 	switch k {
 	case RotationHealthy:

@@ -93,16 +93,17 @@ type SegmentInfo struct {
 	Lanes []Lane // that still hold it
 }
 
-// Segments describes every surviving segment in order. It takes the lock.
+// Segments describes every surviving segment in order. Under the lock it only
+// copies; names are made after it.
 func (j *Journal) Segments() []SegmentInfo {
 	j.Lock()
-	defer j.Unlock()
+	ids := make([]segmentID, 0, len(j.ledger.segments))
 	infos := make([]SegmentInfo, 0, len(j.ledger.segments))
 	for _, s := range j.ledger.segments {
 		if s.state == segmentGone {
 			continue
 		}
-		i := SegmentInfo{Name: s.id.name(), Base: s.id.base, Bytes: s.bytes() + s.extra, State: "closed"}
+		i := SegmentInfo{Base: s.id.base, Bytes: s.bytes() + s.extra, State: "closed"}
 		switch {
 		case !s.closed:
 			i.State = "current"
@@ -116,7 +117,12 @@ func (j *Journal) Segments() []SegmentInfo {
 				i.Lanes = append(i.Lanes, sp.lane.Lane)
 			}
 		}
+		ids = append(ids, s.id)
 		infos = append(infos, i)
+	}
+	j.Unlock()
+	for i := range infos {
+		infos[i].Name = ids[i].name()
 	}
 	return infos
 }

@@ -8,6 +8,7 @@ package refusal // import "github.com/otelweir/weir/internal/refusal"
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -100,12 +101,14 @@ type Error struct {
 	Cause error
 }
 
-// Error is the text a client sees.
+// Error is the text a client sees. It is valid UTF-8 whatever it quotes: a
+// Status that is not cannot be encoded, and would lose its details with it.
 func (e *Error) Error() string {
+	text := strings.ToValidUTF8(e.Text, "\uFFFD")
 	if d := e.delay(); d > 0 {
-		return fmt.Sprintf("%s; retry in %s", e.Text, d)
+		return fmt.Sprintf("%s; retry in %s", text, d)
 	}
-	return e.Text
+	return text
 }
 
 func (e *Error) Unwrap() error { return e.Cause }

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // wire is contract §2, once more and by hand.
@@ -128,4 +130,22 @@ func details(t *testing.T, e *Error) (info *errdetails.ErrorInfo, retry *errdeta
 		}
 	}
 	return info, retry
+}
+
+// What a refusal quotes of a request may be anything; a Status must be UTF-8
+// or it cannot be encoded.
+func TestRefusalOfWhatIsNotUTF8KeepsItsDetails(t *testing.T) {
+	e := &Error{Reason: VolumeFull, Text: "it says \xff\xfe here", RetryAfter: time.Second}
+	const want = "it says \uFFFD here; retry in 1s"
+	if e.Error() != want {
+		t.Errorf("text %q; want %q", e.Error(), want)
+	}
+	b, err := proto.Marshal(e.GRPCStatus().Proto())
+	if err != nil {
+		t.Fatalf("the Status cannot be encoded: %v", err)
+	}
+	var s rpcstatus.Status
+	if err := proto.Unmarshal(b, &s); err != nil || s.GetMessage() != want || len(s.GetDetails()) != 2 {
+		t.Errorf("on the wire: %v, %v", &s, err)
+	}
 }
