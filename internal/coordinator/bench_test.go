@@ -38,26 +38,6 @@ func TestRefusalsTouchNoFile(t *testing.T) {
 	assert.Equal(t, before, r.fs.Calls(crashfs.Any), "file-system calls of 100 refusals")
 }
 
-func TestRefusalAllocatesItsAnswerOnly(t *testing.T) {
-	r := newRig(t)
-	r.fill(logsLane, unit)
-	f, ctx, none, now := frame(t, logsLane, unit), t.Context(), func() {}, time.Now()
-
-	r.j.Lock()
-	f.Sum()
-	ticket, v := r.c.admit(f, f.FramedLen(), now)
-	r.j.Unlock()
-	require.Nil(t, ticket)
-	answer := testing.AllocsPerRun(100, func() { _ = r.c.refuse(v, now) })
-	whole := testing.AllocsPerRun(100, func() {
-		if _, err := r.c.Commit(ctx, f, none); err == nil {
-			t.Fatal("admitted")
-		}
-	})
-	t.Logf("allocations of a refusal: %v, of its answer %v", whole, answer)
-	assert.Equal(t, int(answer), int(whole))
-}
-
 // The refusal path: one hold of the journal lock and the words of the answer.
 func BenchmarkRefusal(b *testing.B) {
 	r := newRig(b)
