@@ -85,11 +85,11 @@ func (w *walStorage) sample(ctx context.Context) {
 		case <-ticker.C:
 		}
 		for _, entry := range w.registered() {
-			status, err := entry.status()
+			unreclaimed, refusing, err := entry.usage()
 			if err != nil {
 				continue // the page says so
 			}
-			entry.history.Add(statuspage.Sample{At: time.Now(), Unreclaimed: status.Unreclaimed, Refusing: status.Latch.Refusing})
+			entry.history.Add(statuspage.Sample{At: time.Now(), Unreclaimed: unreclaimed, Refusing: refusing})
 		}
 	}
 }
@@ -128,6 +128,24 @@ func (e *logEntry) status() (s barrier.Status, err error) {
 		}
 	}()
 	return e.log.Status(), nil
+}
+
+// usage asks for what the plot shows. A full status describes every segment
+// and lane, too much for every few seconds: logs that can say less do.
+func (e *logEntry) usage() (unreclaimed uint64, refusing bool, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("the log's usage panicked: %v", v)
+		}
+	}()
+	if l, ok := e.log.(interface {
+		Usage() (unreclaimed uint64, refusing bool)
+	}); ok {
+		unreclaimed, refusing = l.Usage()
+		return unreclaimed, refusing, nil
+	}
+	s, err := e.status()
+	return s.Unreclaimed, s.Latch.Refusing, err
 }
 
 func (e *logEntry) maintenance() statuspage.Maintenance {

@@ -27,28 +27,60 @@ type admission struct {
 	closing  atomic.Bool
 }
 
-// enter takes a request slot, or says why there is none. Who was let in calls
-// leave exactly once. It is cheap and takes no lock: on gRPC it runs under the
+// enter takes a request slot, or says why there is none. It is cheap and takes no lock: on gRPC it runs under the
 // connection's own.
-func (a *admission) enter() *refusal.Error {
+func (a *admission) enter() (*slot, *refusal.Error) {
 	if a.closing.Load() {
-		return shuttingDown()
+		return nil, shuttingDown()
 	}
 	if n := a.requests.Add(1); n > a.maxRequests {
 		a.requests.Add(-1)
-		return &refusal.Error{
+		return nil, &refusal.Error{
 			Reason: refusal.InFlightRequests, Pre: uint64(n - 1), Limit: uint64(a.maxRequests), RetryAfter: shortDelay,
 			Text: fmt.Sprintf("requests in flight: %d reach limit %d (admission.max_requests)", n-1, a.maxRequests),
 		}
 	}
 	if a.budget.Full() {
 		a.leave()
-		return a.noMemory(0)
+		return nil, a.noMemory(0)
 	}
-	return nil
+	return &slot{admission: a}, nil
 }
 
 func (a *admission) leave() { a.requests.Add(-1) }
+
+// slot is a request's place among admission.max_requests. The transport has it
+// until the request is handed to the log, and then the log, until nothing
+// refers to the request any more: a client that gives up while its frame is
+// queued must not make room for another one. It refers to nothing of the
+// transport, whose contexts would stay with it.
+type slot struct {
+	admission *admission
+	state     atomic.Uint32
+}
+
+// States of a slot.
+const (
+	slotOfTransport uint32 = iota
+	slotOfLog
+	slotFree
+)
+
+// leave gives the slot back for the transport, unless the log has it or it was
+// given back already.
+func (s *slot) leave() { s.free(slotOfTransport) }
+
+// handOver gives the slot to the log.
+func (s *slot) handOver() { s.state.CompareAndSwap(slotOfTransport, slotOfLog) }
+
+// done gives the slot back for the log, if the log has it.
+func (s *slot) done() { s.free(slotOfLog) }
+
+func (s *slot) free(from uint32) {
+	if s.state.CompareAndSwap(from, slotFree) {
+		s.admission.leave()
+	}
+}
 
 // noMemory is the refusal of n more bytes.
 func (a *admission) noMemory(n uint64) *refusal.Error {

@@ -73,16 +73,19 @@ type request struct {
 	payload []byte
 	buffer  *[]byte // payload's, from bodies; nil when it is not pooled
 	charge  *membudget.Charge
+	slot    *slot
 
 	frame  journal.Frame
 	pieces [1][]byte
 }
 
-// release gives back what the request holds, exactly once.
+// release gives back what the request holds, exactly once: its memory, and its
+// slot if it was handed to the log.
 func (r *request) release() {
-	r.payload, r.pieces[0] = nil, nil
+	r.payload, r.pieces[0], r.frame.Metadata = nil, nil, nil
 	r.charge.Release()
 	bodies.put(r.buffer)
+	r.slot.done()
 }
 
 // accept makes r durable and returns nil, or the refusal to answer with. It is
@@ -124,6 +127,10 @@ func (f *front) commit(ctx context.Context, r *request, m otlpwire.Measurement) 
 		r.release()
 		return 0, err
 	}
+	if n := uint64(len(metadata)); !r.charge.Grow(n) {
+		r.release()
+		return 0, f.admission.noMemory(n)
+	}
 	if m.Items > math.MaxUint32 {
 		r.release()
 		return 0, invalidPayload(fmt.Errorf("%d items", m.Items))
@@ -138,6 +145,7 @@ func (f *front) commit(ctx context.Context, r *request, m otlpwire.Measurement) 
 		Payload:  r.pieces[:],
 	}
 	size := r.frame.FramedLen()
+	r.slot.handOver()
 	_, err = f.log.Commit(ctx, &r.frame, r.release)
 	return size, err
 }

@@ -115,6 +115,7 @@ func (t *grpcTransport) export(ctx context.Context, c *grpcCall, receive func(an
 		c.message.release()
 		return nil, t.refused(r, t.front.admission.bodyTooSlow())
 	}
+	r.slot = in.slot
 	r.charge = t.front.admission.budget.NewCharge()
 	r.buffer = c.message.buffer
 	r.payload = *r.buffer

@@ -18,21 +18,33 @@ import (
 // follows it: refusing and accepting may alternate with every request.
 const settleTime = time.Second
 
-// health reports the component's status on change. A permanent error is
-// reported at once and is the last thing reported: the Collector lets nothing
-// follow it.
+// health reports the component's status once it has held for settleTime. A
+// permanent error is reported at once and is the last thing reported: the
+// Collector lets nothing follow it.
 type health struct {
 	host      component.Host
-	condition func() (status componentstatus.Status, why error)
+	condition func() condition
 
 	mu       sync.Mutex
 	running  bool                   // between begin and stop; guarded by mu
-	timer    *time.Timer            // runs while a change waits to be judged; guarded by mu
+	timer    *time.Timer            // of the next look; guarded by mu
+	at       time.Time              // when that is; guarded by mu
 	reported componentstatus.Status // guarded by mu
+	now      componentstatus.Status // as of the last look; guarded by mu
+	began    time.Time              // when now was first seen; guarded by mu
 }
 
-func newHealth(host component.Host, condition func() (componentstatus.Status, error)) *health {
-	return &health{host: host, condition: condition, reported: componentstatus.StatusOK}
+// condition is what the log's state means for the component.
+type condition struct {
+	status componentstatus.Status
+	why    error
+	// since is when this state began, if the log knows: it may have ended and
+	// begun anew between two looks.
+	since time.Time
+}
+
+func newHealth(host component.Host, look func() condition) *health {
+	return &health{host: host, condition: look, reported: componentstatus.StatusOK, now: componentstatus.StatusOK}
 }
 
 // begin is called when the condition can be judged: what changed before is
@@ -44,26 +56,56 @@ func (h *health) begin() {
 	h.changed()
 }
 
-// changed tells that the condition may have changed. It does not block.
+// changed tells that the condition may have changed. It does not block, and
+// may be called under any lock of the log.
 func (h *health) changed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.running && h.timer == nil {
-		h.timer = time.AfterFunc(settleTime, h.judge)
-	}
+	h.lookIn(0)
 }
 
-// judge reports the condition as it is now.
-func (h *health) judge() {
-	status, why := h.condition()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.timer = nil
-	if !h.running || status == h.reported || h.reported == componentstatus.StatusPermanentError {
+// lookIn arranges a look after d, or earlier if one is to come earlier. mu is
+// held.
+func (h *health) lookIn(d time.Duration) {
+	at := time.Now().Add(d)
+	if !h.running || h.timer != nil && !at.Before(h.at) {
 		return
 	}
-	h.reported = status
-	componentstatus.ReportStatus(h.host, componentstatus.NewEvent(status, componentstatus.WithError(why)))
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+	h.at = at
+	h.timer = time.AfterFunc(d, h.judge)
+}
+
+// judge looks at the condition, and reports it when it has held long enough.
+func (h *health) judge() {
+	h.mu.Lock()
+	h.timer = nil // what changes from here on is looked at again
+	h.mu.Unlock()
+	c := h.condition()
+
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.running || h.reported == componentstatus.StatusPermanentError {
+		return
+	}
+	now := time.Now()
+	if c.status != h.now {
+		h.now, h.began = c.status, now
+	}
+	if c.since.After(h.began) {
+		h.began = c.since
+	}
+	if c.status == h.reported {
+		return
+	}
+	if left := settleTime - now.Sub(h.began); left > 0 && c.status != componentstatus.StatusPermanentError {
+		h.lookIn(left)
+		return
+	}
+	h.reported = c.status
+	componentstatus.ReportStatus(h.host, componentstatus.NewEvent(c.status, componentstatus.WithError(c.why)))
 }
 
 // stop ends reporting.
@@ -76,27 +118,38 @@ func (h *health) stop() {
 	}
 }
 
-// condition is what the log's state means for the component.
-func (r *walReceiver) condition() (componentstatus.Status, error) {
+// condition judges the log.
+func (r *walReceiver) condition() condition {
 	r.journal.Lock()
 	rotation := r.journal.RotationState()
 	r.journal.Unlock()
+	permanent := func(why error) condition {
+		return condition{status: componentstatus.StatusPermanentError, why: why}
+	}
+	recoverable := func(why error) condition {
+		return condition{status: componentstatus.StatusRecoverableError, why: why}
+	}
 	switch damage := r.delivery.Damage(); {
 	case rotation.Kind == journal.RotationTerminal:
-		return componentstatus.StatusPermanentError, fmt.Errorf("the log takes no more data until a restart: %w", rotation.Cause)
+		return permanent(fmt.Errorf("the log takes no more data until a restart: %w", rotation.Cause))
 	case damage != nil:
-		return componentstatus.StatusPermanentError, fmt.Errorf("the log cannot be read any further: %w", damage)
+		return permanent(fmt.Errorf("the log cannot be read any further: %w", damage))
 	case rotation.Kind != journal.RotationHealthy:
-		return componentstatus.StatusRecoverableError, fmt.Errorf("the log's next segment: %s: %w", rotationNames[rotation.Kind], rotation.Cause)
-	}
-	if latch := r.coordinator.Latch(); latch.Refusing {
-		return componentstatus.StatusRecoverableError, errors.New("the log is full and refuses: " + latch.LastRefusal)
+		return recoverable(fmt.Errorf("the log's next segment: %s: %w", rotation.Kind, rotation.Cause))
 	}
 	if err := r.delivery.ReadError(); err != nil {
-		return componentstatus.StatusRecoverableError, fmt.Errorf("the log cannot be read at present: %w", err)
+		return recoverable(fmt.Errorf("the log cannot be read at present: %w", err))
 	}
-	if parked := r.delivery.Stats().Parked; parked > 0 {
-		return componentstatus.StatusRecoverableError, fmt.Errorf("%d lanes wait for their pipeline to take data again", parked)
+	// The latch comes last: it may be left and set again with every request,
+	// which must not hide what lasts.
+	latch, parked := r.coordinator.Latch(), r.delivery.Stats().Parked
+	switch {
+	case parked > 0 && latch.Refusing:
+		return recoverable(fmt.Errorf("%d lanes wait for their pipeline to take data again, and the log is full and refuses: %s", parked, latch.LastRefusal))
+	case parked > 0:
+		return recoverable(fmt.Errorf("%d lanes wait for their pipeline to take data again", parked))
+	case latch.Refusing:
+		return condition{componentstatus.StatusRecoverableError, errors.New("the log is full and refuses: " + latch.LastRefusal), latch.Since}
 	}
-	return componentstatus.StatusOK, nil
+	return condition{status: componentstatus.StatusOK, since: latch.Since}
 }

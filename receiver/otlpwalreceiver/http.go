@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -36,6 +37,7 @@ type httpTransport struct {
 	front    *front
 	paths    map[string]signal // what is served
 	maxBytes int64             // of a body, as received and as decompressed
+	running  handlers
 }
 
 func newHTTPTransport(f *front, cfg *HTTPConfig, maxBytes Size, served []signal) *httpTransport {
@@ -63,8 +65,50 @@ func (t *httpTransport) server(ctx context.Context, cfg *confighttp.ServerConfig
 	return server, nil
 }
 
+// handlers are the requests being handled: unlike gRPC's, the HTTP server does
+// not wait for its handlers when it is closed.
+type handlers struct {
+	mu     sync.Mutex
+	closed bool           // guarded by mu
+	all    sync.WaitGroup // added to under mu, before it is closed
+}
+
+// begin lets a handler run, or not when wait was called. Who was let in calls
+// end.
+func (h *handlers) begin() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.all.Add(1)
+	return true
+}
+
+func (h *handlers) end() { h.all.Done() }
+
+// wait lets no further handler run and waits for those that do, until ctx
+// ends.
+func (h *handlers) wait(ctx context.Context) error {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		h.all.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("HTTP requests are still being handled: %w", context.Cause(ctx))
+	}
+}
+
 // inbound is one HTTP request from before the chain to its answer.
 type inbound struct {
+	slot       *slot
 	signal     signal
 	controller *http.ResponseController
 	// refused is the first refusal met while the body was read from the
@@ -89,13 +133,18 @@ func (t *httpTransport) enter(next http.Handler) http.Handler {
 			return
 		}
 		a := t.front.admission
-		if refused := a.enter(); refused != nil {
+		if !t.running.begin() {
+			t.refuse(w, s, shuttingDown())
+			return
+		}
+		defer t.running.end()
+		slot, refused := a.enter()
+		if refused != nil {
 			t.refuse(w, s, refused)
 			return
 		}
-		defer a.leave()
-
-		in := &inbound{signal: s, controller: http.NewResponseController(w)}
+		defer slot.leave()
+		in := &inbound{slot: slot, signal: s, controller: http.NewResponseController(w)}
 		// Not supported only where there is no connection.
 		_ = in.controller.SetReadDeadline(time.Now().Add(a.bodyTimeout))
 		body := &wireBody{ReadCloser: r.Body, in: in, admission: a}
@@ -120,10 +169,11 @@ type wireBody struct {
 }
 
 func (b *wireBody) Read(p []byte) (int, error) {
+	if b.in.refused != nil {
+		return 0, b.in.refused
+	}
 	n, err := b.ReadCloser.Read(p)
 	switch {
-	case b.in.refused != nil:
-		return 0, b.in.refused
 	case b.charge != nil && !b.charge.Grow(uint64(n)):
 		b.in.refused = b.admission.noMemory(uint64(n))
 		return 0, b.in.refused
@@ -152,7 +202,7 @@ func (t *httpTransport) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	req := &request{signal: in.signal, transport: transportHTTP, format: formatProtobuf}
+	req := &request{slot: in.slot, signal: in.signal, transport: transportHTTP, format: formatProtobuf}
 	refused := t.receive(in, r, req)
 	if refused == nil && mediaType == contentJSON {
 		refused = t.front.convertJSON(req)

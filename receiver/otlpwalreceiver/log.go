@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/otelweir/weir/barrier"
-	"github.com/otelweir/weir/internal/journal"
 )
 
 // maintainedLog is the receiver's log as its maintenance sees it.
@@ -18,6 +17,9 @@ var _ barrier.Log = (*maintainedLog)(nil)
 
 // Barrier records durably what was settled.
 func (l *maintainedLog) Barrier(ctx context.Context, why barrier.Occasion) error {
+	if err := l.isBound(ctx); err != nil {
+		return err
+	}
 	begin := time.Now()
 	err := l.coordinator.Barrier(ctx, why)
 	l.telemetry.barrier(time.Since(begin), err)
@@ -26,7 +28,27 @@ func (l *maintainedLog) Barrier(ctx context.Context, why barrier.Occasion) error
 
 // Housekeep unlinks settled segments.
 func (l *maintainedLog) Housekeep(ctx context.Context, maxUnlinks int) (barrier.Progress, error) {
+	if err := l.isBound(ctx); err != nil {
+		return barrier.Progress{}, err
+	}
 	return l.coordinator.Housekeep(ctx, maxUnlinks)
+}
+
+// isBound waits until the coordinator knows its schedule: maintenance begins
+// while the log is being registered, which is before.
+func (l *maintainedLog) isBound(ctx context.Context) error {
+	select {
+	case <-l.bound:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Usage is what a plot of the log shows, at the price of a few atomic loads.
+func (l *maintainedLog) Usage() (unreclaimed uint64, refusing bool) {
+	refusing, _ = l.coordinator.Refusing()
+	return l.journal.Stats().Unreclaimed, refusing
 }
 
 // Pressure delivers a value when both are wanted early.
@@ -57,7 +79,7 @@ func (l *maintainedLog) Status() barrier.Status {
 	for _, info := range l.journal.Segments() {
 		segment := barrier.SegmentStatus{Name: info.Name, Base: barrier.Position(info.Base), Bytes: info.Bytes, State: info.State}
 		for _, lane := range info.Lanes {
-			segment.HeldBy = append(segment.HeldBy, laneName(lane))
+			segment.HeldBy = append(segment.HeldBy, lane.String())
 		}
 		s.Segments = append(s.Segments, segment)
 	}
@@ -65,25 +87,9 @@ func (l *maintainedLog) Status() barrier.Status {
 	rotation := l.journal.RotationState()
 	l.journal.Unlock()
 	s.Tenants = barrier.TenantStatus{Held: stats.TenantsHeld, Reserved: stats.TenantsReserved, Limit: stats.MaxTenants}
-	s.Rotation = barrier.RotationStatus{State: rotationNames[rotation.Kind], Failures: rotation.Failures, NextTry: rotation.NextAttempt}
+	s.Rotation = barrier.RotationStatus{State: rotation.Kind.String(), Failures: rotation.Failures, NextTry: rotation.NextAttempt}
 	if rotation.Cause != nil {
 		s.Rotation.Cause = rotation.Cause.Error()
 	}
 	return s
-}
-
-var rotationNames = [...]string{
-	journal.RotationHealthy:    "healthy",
-	journal.RotationRetrying:   "retrying",
-	journal.RotationVolumeFull: "volume_full",
-	journal.RotationUnwritable: "unwritable",
-	journal.RotationTerminal:   "terminal",
-}
-
-// laneName is how people are told of a lane: "logs", or "logs of acme".
-func laneName(l journal.Lane) string {
-	if l.Tenant == "" {
-		return l.Kind.String()
-	}
-	return l.Kind.String() + " of " + l.Tenant
 }

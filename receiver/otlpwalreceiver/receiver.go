@@ -38,12 +38,13 @@ type walReceiver struct {
 	coordinator *coordinator.Coordinator
 	delivery    *delivery.Delivery
 	unregister  func()
+	bound       chan struct{} // closed once the coordinator knows its schedule
 	front       *front
 	servers     servers
 }
 
 func newReceiver(cfg *Config, set receiver.Settings) *walReceiver {
-	return &walReceiver{cfg: cfg, set: set, fs: fsys.OS, maintenance: maintenance.NewDefaultConfig()}
+	return &walReceiver{cfg: cfg, set: set, fs: fsys.OS, maintenance: maintenance.NewDefaultConfig(), bound: make(chan struct{})}
 }
 
 // start opens the log and begins to maintain and deliver it; only then does it
@@ -110,6 +111,7 @@ func (r *walReceiver) maintain(_ context.Context, host component.Host) error {
 	}
 	r.unregister = unregister
 	r.coordinator.Bind(schedule, r.delivery)
+	close(r.bound)
 	return nil
 }
 

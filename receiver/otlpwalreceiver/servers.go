@@ -23,6 +23,10 @@ import (
 // were closed.
 const drainTime = 10 * time.Second
 
+// handlerTime is how long handlers may take to end after their connections
+// were closed: they need no more than the log does to notice.
+const handlerTime = 5 * time.Second
+
 // grpcServer is the gRPC server's configuration with our defaults.
 func (c *Config) grpcServer() *configgrpc.ServerConfig {
 	s := *c.Protocols.GRPC.Get()
@@ -52,6 +56,7 @@ type servers struct {
 	admission *admission
 	grpc      *grpc.Server
 	http      *http.Server
+	handlers  *handlers // of http
 	serving   sync.WaitGroup
 
 	grpcAddr, httpAddr net.Addr // where they listen
@@ -95,7 +100,8 @@ func (s *servers) startHTTP(ctx context.Context, cfg *Config, f *front, served [
 		return nil
 	}
 	sc := cfg.httpServer()
-	server, err := newHTTPTransport(f, hc, cfg.httpLimit(), served).server(ctx, sc, host.GetExtensions(), set)
+	transport := newHTTPTransport(f, hc, cfg.httpLimit(), served)
+	server, err := transport.server(ctx, sc, host.GetExtensions(), set)
 	if err != nil {
 		return fmt.Errorf("protocols.http: %w", err)
 	}
@@ -103,7 +109,7 @@ func (s *servers) startHTTP(ctx context.Context, cfg *Config, f *front, served [
 	if err != nil {
 		return fmt.Errorf("protocols.http.endpoint: %w", err)
 	}
-	s.http, s.httpAddr = server, listener.Addr()
+	s.http, s.handlers, s.httpAddr = server, &transport.running, listener.Addr()
 	set.Logger.Info("Serving HTTP", zap.Stringer("endpoint", listener.Addr()))
 	s.serve(host, func() error { return server.Serve(listener) }, http.ErrServerClosed)
 	return nil
@@ -144,6 +150,9 @@ func (s *servers) stop(ctx context.Context) error {
 		if err = s.http.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 			err = s.http.Close()
 		}
+		wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), handlerTime)
+		err = errors.Join(err, s.handlers.wait(wait))
+		cancel()
 	}
 	stopping.Wait()
 	s.serving.Wait()

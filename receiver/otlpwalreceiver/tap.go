@@ -22,11 +22,12 @@ func (t *grpcTransport) tapHandle(ctx context.Context, info *tap.Info) (context.
 	if ctx.Err() != nil {
 		return ctx, nil // grpc-go drops it
 	}
-	if r := t.front.admission.enter(); r != nil {
-		t.front.refusals.add(r.Reason, s, transportGRPC)
-		return ctx, r
+	slot, refused := t.front.admission.enter()
+	if refused != nil {
+		t.front.refusals.add(refused.Reason, s, transportGRPC)
+		return ctx, refused
 	}
-	return newReceiving(ctx, t.front.admission), nil
+	return newReceiving(ctx, slot), nil
 }
 
 // receiving is the context of one admitted gRPC stream. It holds the request's
@@ -36,17 +37,16 @@ func (t *grpcTransport) tapHandle(ctx context.Context, info *tap.Info) (context.
 type receiving struct {
 	context.Context
 
-	admission *admission
-	cancel    context.CancelFunc
-	deadline  *time.Timer
-	expired   atomic.Bool
-	left      atomic.Bool
+	slot     *slot
+	cancel   context.CancelFunc
+	deadline *time.Timer
+	expired  atomic.Bool
 }
 
-func newReceiving(stream context.Context, a *admission) *receiving {
-	r := &receiving{admission: a}
+func newReceiving(stream context.Context, s *slot) *receiving {
+	r := &receiving{slot: s}
 	r.Context, r.cancel = context.WithCancel(stream)
-	r.deadline = time.AfterFunc(a.bodyTimeout, r.expire)
+	r.deadline = time.AfterFunc(s.admission.bodyTimeout, r.expire)
 	return r
 }
 
@@ -81,12 +81,10 @@ func (r *receiving) Value(key any) any {
 // received lifts the body's deadline; false means that it has passed.
 func (r *receiving) received() bool { return r.deadline.Stop() }
 
-// leave gives the slot back, once.
+// leave gives the slot back if the log has not taken it over.
 func (r *receiving) leave() {
-	if !r.left.Swap(true) {
-		r.deadline.Stop()
-		r.admission.leave()
-	}
+	r.deadline.Stop()
+	r.slot.leave()
 }
 
 // streamEnds gives slots back: grpc-go reports the end of every stream that it

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/otelweir/weir/barrier"
+	"github.com/otelweir/weir/internal/coordinator"
 	"github.com/otelweir/weir/internal/delivery"
 	"github.com/otelweir/weir/internal/journal"
 	"github.com/otelweir/weir/internal/metadata"
@@ -103,7 +105,7 @@ func (o journalObserver) Event(e journal.Event) {
 // otherwise.
 func (t *telemetry) observe(r *walReceiver) error {
 	b, f := t.builder, r.front
-	limit := int64(r.cfg.WAL.limit())
+	limit := uint64(r.cfg.WAL.limit())
 	stats := r.journal.Stats
 	// perSignal observes a figure of delivery for every signal. By tenant it
 	// takes delivery's lock.
@@ -137,11 +139,11 @@ func (t *telemetry) observe(r *walReceiver) error {
 		}
 	}
 	return errors.Join(
-		b.RegisterInFlightLimitCallback(constant(int64(r.cfg.Admission.MaxInFlightBytes))),
-		b.RegisterInFlightUsageCallback(gauge(func() int64 { return int64(f.admission.budget.Held()) })),
+		b.RegisterInFlightLimitCallback(constant(clamp(uint64(r.cfg.Admission.MaxInFlightBytes)))),
+		b.RegisterInFlightUsageCallback(gauge(func() int64 { return clamp(f.admission.budget.Held()) })),
 		b.RegisterInFlightRequestsCallback(gauge(f.admission.requests.Load)),
-		b.RegisterDeliveryInFlightLimitCallback(constant(int64(r.cfg.Delivery.MaxInFlightBytes))),
-		b.RegisterDeliveryInFlightUsageCallback(gauge(func() int64 { return int64(r.delivery.Stats().InFlight) })),
+		b.RegisterDeliveryInFlightLimitCallback(constant(clamp(uint64(r.cfg.Delivery.MaxInFlightBytes)))),
+		b.RegisterDeliveryInFlightUsageCallback(gauge(func() int64 { return clamp(r.delivery.Stats().InFlight) })),
 		b.RegisterDeliveryLanesParkedCallback(gauge(func() int64 { return int64(r.delivery.Stats().Parked) })),
 
 		b.RegisterWalAcceptedItemsCallback(func(ctx context.Context, o metric.Int64Observer) error {
@@ -172,7 +174,7 @@ func (t *telemetry) observe(r *walReceiver) error {
 			return nil
 		}),
 
-		b.RegisterWalBackpressureLimitCallback(constant(limit)),
+		b.RegisterWalBackpressureLimitCallback(constant(clamp(limit))),
 		b.RegisterWalBackpressureRefusingCallback(func(_ context.Context, o metric.Int64Observer) error {
 			set, segments := r.coordinator.Refusing()
 			o.Observe(flag(set && !segments), metric.WithAttributes(attribute.String("cause", "bytes")))
@@ -187,19 +189,19 @@ func (t *telemetry) observe(r *walReceiver) error {
 			of := func(measurement string) metric.MeasurementOption {
 				return metric.WithAttributes(attribute.String("cause", "bytes"), attribute.String("measurement", measurement))
 			}
-			o.Observe(int64(last.Pre), of("pre_reservation"))
+			o.Observe(clamp(last.Pre), of("pre_reservation"))
 			if last.Projected != nil {
-				o.Observe(int64(*last.Projected), of("projected"))
+				o.Observe(clamp(*last.Projected), of("projected"))
 			}
 			return nil
 		}),
 		b.RegisterWalBackpressureLastRefusalSegmentsCallback(lastRefusal(func() *refusal.Error { _, segments, _ := r.coordinator.LastRefusals(); return segments })),
 		b.RegisterWalTenantCapacityLastRefusalCallback(lastRefusal(func() *refusal.Error { _, _, tenants := r.coordinator.LastRefusals(); return tenants })),
 
-		b.RegisterWalUnreclaimedSizeCallback(gauge(func() int64 { return int64(stats().Unreclaimed) })),
-		b.RegisterWalUnflushedSizeCallback(gauge(func() int64 { return int64(stats().Unflushed) })),
-		b.RegisterWalDiskSizeCallback(gauge(func() int64 { return int64(stats().Disk) })),
-		b.RegisterWalCapacityRemainingCallback(gauge(func() int64 { return max(limit-int64(stats().Unreclaimed), 0) })),
+		b.RegisterWalUnreclaimedSizeCallback(gauge(func() int64 { return clamp(stats().Unreclaimed) })),
+		b.RegisterWalUnflushedSizeCallback(gauge(func() int64 { return clamp(stats().Unflushed) })),
+		b.RegisterWalDiskSizeCallback(gauge(func() int64 { return clamp(stats().Disk) })),
+		b.RegisterWalCapacityRemainingCallback(gauge(func() int64 { return clamp(limit - min(stats().Unreclaimed, limit)) })),
 		b.RegisterWalUnreclaimedAgeCallback(func(_ context.Context, o metric.Float64Observer) error {
 			if s := stats(); s.Unreclaimed > 0 && s.OldestReceived != 0 {
 				o.Observe(time.Since(time.Unix(0, s.OldestReceived)).Seconds())
@@ -227,7 +229,7 @@ func (t *telemetry) observe(r *walReceiver) error {
 		})),
 		b.RegisterWalRotationConsecutiveFailuresCallback(gauge(func() int64 { return int64(stats().RotationFailures) })),
 		b.RegisterWalRotationStatusCallback(func(_ context.Context, o metric.Int64Observer) error {
-			oneHot(o, rotationNames[:], rotationNames[stats().Rotation])
+			oneHot(o, rotationStates, stats().Rotation.String())
 			return nil
 		}),
 
@@ -241,17 +243,17 @@ func (t *telemetry) observe(r *walReceiver) error {
 		}),
 
 		b.RegisterWalRetainFloorStatusCallback(func(_ context.Context, o metric.Int64Observer) error {
-			oneHot(o, floorStates, r.coordinator.Floor().State)
+			oneHot(o, coordinator.FloorStates, r.coordinator.Floor().State)
 			return nil
 		}),
-		b.RegisterWalRetainFloorLagSizeCallback(gauge(func() int64 { return int64(r.coordinator.Floor().LagBytes) })),
+		b.RegisterWalRetainFloorLagSizeCallback(gauge(func() int64 { return clamp(r.coordinator.Floor().LagBytes) })),
 		b.RegisterWalRetainFloorLagSegmentsCallback(gauge(func() int64 { return int64(r.coordinator.Floor().LagSegments) })),
 		b.RegisterWalRetainFloorPinnedLanesCallback(gauge(func() int64 { return pinnedLanes(r.coordinator.Floor()) })),
 
-		b.RegisterWalRecoveryItemsCallback(constant(int64(r.recovery.Items))),
-		b.RegisterWalRecoveryTruncatedSizeCallback(constant(int64(r.recovery.TruncatedBytes))),
-		b.RegisterWalRecoveryQuarantinedSizeCallback(constant(int64(r.recovery.QuarantinedBytes))),
-		b.RegisterWalRecoveryQuarantinedItemsCallback(constant(int64(r.recovery.QuarantinedItems))),
+		b.RegisterWalRecoveryItemsCallback(constant(clamp(r.recovery.Items))),
+		b.RegisterWalRecoveryTruncatedSizeCallback(constant(clamp(r.recovery.TruncatedBytes))),
+		b.RegisterWalRecoveryQuarantinedSizeCallback(gauge(func() int64 { return clamp(stats().QuarantinedBytes) })),
+		b.RegisterWalRecoveryQuarantinedItemsCallback(gauge(func() int64 { return clamp(stats().QuarantinedItems) })),
 		b.RegisterWalRecoveryDurationCallback(func(_ context.Context, o metric.Float64Observer) error {
 			o.Observe(r.recovery.Duration.Seconds())
 			return nil
@@ -271,14 +273,23 @@ func (r *walReceiver) forgetTenants() {
 	r.front.tenants.forget(inLog)
 }
 
-var floorStates = []string{"unknown", "none", "min", "pinned"}
+// rotationStates are the states' names.
+var rotationStates = func() (names []string) {
+	for _, k := range journal.RotationStateKinds {
+		names = append(names, k.String())
+	}
+	return names
+}()
 
 func pinnedLanes(f barrier.FloorStatus) int64 {
-	if f.State != "pinned" {
+	if f.State != coordinator.FloorPinned {
 		return 0
 	}
 	return int64(len(f.Lanes))
 }
+
+// clamp makes a metric's value of n: a limit may be configured larger than any.
+func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 func constant(v int64) metric.Int64Callback { return gauge(func() int64 { return v }) }
 
@@ -294,7 +305,7 @@ func gauge(read func() int64) metric.Int64Callback {
 func lastRefusal(read func() *refusal.Error) metric.Int64Callback {
 	return func(_ context.Context, o metric.Int64Observer) error {
 		if e := read(); e != nil {
-			o.Observe(int64(e.Pre))
+			o.Observe(clamp(e.Pre))
 		}
 		return nil
 	}

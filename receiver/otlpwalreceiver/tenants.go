@@ -105,7 +105,7 @@ func byTenant(o metric.Int64Observer, total uint64, parts map[string]uint64, att
 	rest := total
 	for name, n := range parts {
 		rest -= min(n, rest)
-		o.Observe(int64(n), metric.WithAttributes(append(attributes[:len(attributes):len(attributes)], attribute.String("tenant", name))...))
+		o.Observe(clamp(n), metric.WithAttributes(append(attributes[:len(attributes):len(attributes)], attribute.String("tenant", name))...))
 	}
-	o.Observe(int64(rest), metric.WithAttributes(attributes...))
+	o.Observe(clamp(rest), metric.WithAttributes(attributes...))
 }

@@ -44,7 +44,9 @@ type Store struct {
 
 	mu     sync.Mutex
 	closed bool               // guarded by mu
-	open   map[string]*Client // by file name; guarded by mu
+	open   map[string]*Client // by file name, nil while it is being opened; guarded by mu
+
+	opening sync.WaitGroup // added to under mu, before closed
 }
 
 // Open creates the directory if needed and checks that files can be made in
@@ -76,15 +78,19 @@ func (s *Store) Client(ctx context.Context, kind component.Kind, id component.ID
 	name := fileName(kind, id, storageName)
 	path := filepath.Join(s.dir, name)
 
+	if err := s.reserve(name, path); err != nil {
+		return nil, err
+	}
+	defer s.opening.Done()
+	db, err := s.openFile(path) // may wait for another process's lock: mu is not held
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return nil, fmt.Errorf("storage client %s: %w", path, errClosed)
+	if err != nil {
+		delete(s.open, name)
+	} else if s.closed {
+		return nil, errors.Join(fmt.Errorf("storage client %s: %w", path, errClosed), db.Close())
 	}
-	if _, ok := s.open[name]; ok {
-		return nil, fmt.Errorf("storage client %s is already open: a component must close it before it asks for it again", path)
-	}
-	db, err := s.openFile(path)
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("storage file %s is locked by another process (waited %v): two Collectors must not share a storage directory", path, s.lockTimeout)
@@ -103,6 +109,21 @@ func (s *Store) Client(ctx context.Context, kind component.Kind, id component.ID
 	return c, nil
 }
 
+// reserve takes the name for one caller.
+func (s *Store) reserve(name, path string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("storage client %s: %w", path, errClosed)
+	}
+	if _, ok := s.open[name]; ok {
+		return fmt.Errorf("storage client %s is already open: a component must close it before it asks for it again", path)
+	}
+	s.open[name] = nil
+	s.opening.Add(1)
+	return nil
+}
+
 // Close closes every client still open, after the calls that run on them, so
 // that another process or a reload finds the files unlocked. It may be called
 // more than once.
@@ -112,9 +133,13 @@ func (s *Store) Close() error {
 	left := s.open
 	s.open = nil
 	s.mu.Unlock()
+	s.opening.Wait()
 
 	var errs error
 	for _, c := range left {
+		if c == nil {
+			continue // whoever was opening it has closed it
+		}
 		errs = errors.Join(errs, c.Close(context.Background()))
 	}
 	return errs
