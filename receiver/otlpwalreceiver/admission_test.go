@@ -10,7 +10,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	grpcmetadata "google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/otelweir/weir/internal/otlpwire"
@@ -348,4 +351,87 @@ func TestEveryStreamGivesItsSlotBack(t *testing.T) {
 		})
 	}
 	assert.Empty(t, log.take())
+}
+
+// Clients that give up while the disk stalls make no room for others: what is
+// queued of them is still there.
+func TestB02_GivingUpFreesNoSlot(t *testing.T) {
+	n := startNode(t, nodeOptions{change: func(c *Config) {
+		c.Admission.MaxRequests = 4
+		c.MetadataKeys = []string{"x-kept"}
+	}})
+	payload := requestOf(t, otlpwire.Logs, 1)
+	n.recv.journal.TurnC() <- struct{}{} // nobody can write
+	kept := strings.Repeat("k", 4<<10)
+	for i := range 4 {
+		ctx, cancel := context.WithCancel(grpcmetadata.AppendToOutgoingContext(t.Context(), "x-kept", kept))
+		done := make(chan error, 1)
+		go func() {
+			if i%2 == 0 {
+				done <- n.export(ctx, otlpwire.Logs, payload)
+				return
+			}
+			req := newRequest(t, http.MethodPost, n.url(logsURLPath), payload).WithContext(ctx)
+			req.Header.Set("Content-Type", contentProtobuf)
+			req.Header.Set("X-Kept", kept)
+			resp, err := n.client.Do(req)
+			if err == nil {
+				resp.Body.Close()
+			}
+			done <- err
+		}()
+		eventually(t, "queued", func() bool { return n.recv.journal.Stats().Unflushed > uint64(i+1)*uint64(len(kept)) })
+		cancel()
+		require.Error(t, <-done)
+	}
+	for range 3 {
+		err := n.export(t.Context(), otlpwire.Logs, payload)
+		info, _ := details(t, status.Convert(err).Proto())
+		require.Equal(t, "in_flight_requests", info.GetReason(), "%v", err)
+	}
+	assert.EqualValues(t, 4, n.front.admission.requests.Load())
+	assert.GreaterOrEqual(t, n.front.admission.budget.Held(), uint64(4*len(kept)), "what frames keep of the metadata is charged")
+	n.recv.journal.ReleaseTurn()
+	n.atRest()
+	require.NoError(t, n.export(t.Context(), otlpwire.Logs, payload))
+	n.stop()
+}
+
+// Closing the HTTP server does not end its handlers; stop waits until they
+// have ended.
+func TestShutdownWaitsForHTTPHandlers(t *testing.T) {
+	log := &fakeLog{}
+	entered, release := make(chan struct{}), make(chan struct{})
+	var ended atomic.Bool
+	log.set(func(context.Context) error { // the request's end does not impress it
+		close(entered)
+		<-release
+		ended.Store(true)
+		return nil
+	})
+	r := newRig(t, log, nil)
+	payload, _ := sample(t, otlpwire.Logs)
+	var client sync.WaitGroup
+	client.Go(func() {
+		req := newRequest(t, http.MethodPost, r.url(logsURLPath), payload)
+		req.Header.Set("Content-Type", contentProtobuf)
+		if resp, err := r.client.Do(req); err == nil {
+			resp.Body.Close()
+		}
+	})
+	<-entered
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // as if drainTime had passed
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.servers.stop(ctx) }()
+	client.Wait() // its connection was closed
+	select {
+	case err := <-stopped:
+		t.Fatalf("stop returned while a handler ran: %v", err)
+	default:
+	}
+	close(release)
+	require.NoError(t, <-stopped)
+	assert.True(t, ended.Load())
+	assert.False(t, r.servers.handlers.begin(), "none begins after it")
 }

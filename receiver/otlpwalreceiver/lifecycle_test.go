@@ -30,6 +30,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/otelweir/weir/barrier"
 	"github.com/otelweir/weir/extension/walstorageextension"
 	"github.com/otelweir/weir/internal/fsys/crashfs"
 	"github.com/otelweir/weir/internal/journal"
@@ -200,16 +201,43 @@ func TestFinalBarrierSparesRedelivery(t *testing.T) {
 	assert.Equal(t, 3, next.sink.count(otlpwire.Logs))
 }
 
+// Each cause alone: a lane that is parked, and a log that is full while its
+// lane is not.
 func TestF04_StatusFollowsTheLog(t *testing.T) {
-	n := startNode(t, nodeOptions{every: 20 * time.Millisecond})
-	n.sink.set(errDown)
-	_, err := n.fill(requestOfSize(t, 200<<10))
-	require.Error(t, err)
-	eventually(t, "recoverable", func() bool { return len(n.host.statuses()) == 1 })
-	n.sink.set(nil)
-	eventually(t, "OK again", func() bool { return len(n.host.statuses()) == 2 })
-	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError, componentstatus.StatusOK}, n.host.statuses())
-	n.stop()
+	for name, c := range map[string]struct {
+		begin func(*node)
+		end   func(*node)
+		why   string
+	}{
+		"parked": {
+			begin: func(n *node) {
+				n.sink.set(errDown)
+				require.NoError(n.t, n.export(n.t.Context(), otlpwire.Logs, requestOf(n.t, otlpwire.Logs, 1)))
+			},
+			end: func(n *node) { n.sink.set(nil) },
+			why: "1 lanes wait for their pipeline",
+		},
+		"refusing": {
+			begin: func(n *node) {
+				n.sink.block()
+				_, err := n.fill(requestOfSize(n.t, 200<<10))
+				require.Error(n.t, err)
+			},
+			end: func(n *node) { n.sink.unblock() },
+			why: "the log is full and refuses: wal backpressure",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := startNode(t, nodeOptions{every: 20 * time.Millisecond})
+			c.begin(n)
+			eventually(t, "recoverable", func() bool { return len(n.host.statuses()) == 1 })
+			require.ErrorContains(t, n.host.events[0].Err(), c.why)
+			c.end(n)
+			eventually(t, "OK again", func() bool { return len(n.host.statuses()) == 2 })
+			assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError, componentstatus.StatusOK}, n.host.statuses())
+			n.stop()
+		})
+	}
 }
 
 // The log takes what a consumer refuses, and delivers it: at least once, under
@@ -290,4 +318,27 @@ func freeAddress(t testing.TB) string {
 	require.NoError(t, err)
 	defer l.Close()
 	return l.Addr().String()
+}
+
+// Maintenance may begin while the log is still being registered: its passes
+// wait for what they need.
+func TestPassesWaitUntilTheLogIsBound(t *testing.T) {
+	n := newNode(t, nodeOptions{})
+	log := &maintainedLog{n.recv}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, log.Barrier(ctx, barrier.Regular), context.Canceled)
+	_, err := log.Housekeep(ctx, 1)
+	require.ErrorIs(t, err, context.Canceled)
+
+	passes := make(chan error, 2)
+	go func() {
+		passes <- log.Barrier(t.Context(), barrier.Regular)
+		_, err := log.Housekeep(t.Context(), 1)
+		passes <- err
+	}()
+	require.NoError(t, n.inst.Start(t.Context(), n.host))
+	require.NoError(t, <-passes)
+	require.NoError(t, <-passes)
+	require.NoError(t, n.inst.Shutdown(t.Context()))
 }

@@ -101,6 +101,20 @@ func (s *sink) set(err error) {
 	s.fail = err
 }
 
+// block makes every Consume wait until unblock.
+func (s *sink) block() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hold = make(chan struct{})
+}
+
+func (s *sink) unblock() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.hold)
+	s.hold = nil
+}
+
 // take returns what was consumed of sig and forgets it.
 func (s *sink) take(sig signal) []string {
 	s.mu.Lock()

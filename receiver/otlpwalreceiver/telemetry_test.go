@@ -5,6 +5,7 @@ package otlpwalreceiver
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"testing"
 	"time"
@@ -118,12 +119,13 @@ func TestF01_EveryInstrumentIsFed(t *testing.T) {
 }
 
 // conserved wants: recovered + accepted = settled + dead-lettered + dropped +
-// pending.
+// pending + quarantined.
 func conserved(t *testing.T, tt *componenttest.Telemetry) {
 	t.Helper()
 	in := sum(t, tt, "otelcol.wal.recovery.items") + sum(t, tt, "otelcol.wal.accepted.items")
 	out := sum(t, tt, "otelcol.wal.settled.items") + sum(t, tt, "otelcol.wal.dead_letter.items") +
-		sum(t, tt, "otelcol.wal.dropped.items") + sum(t, tt, "otelcol.wal.pending.items")
+		sum(t, tt, "otelcol.wal.dropped.items") + sum(t, tt, "otelcol.wal.pending.items") +
+		sum(t, tt, "otelcol.wal.recovery.quarantined.items")
 	assert.Equal(t, in, out, "items in and out")
 }
 
@@ -156,6 +158,30 @@ func TestF02_Conservation(t *testing.T) {
 	})
 	conserved(t, tt)
 	n.stop()
+}
+
+// Damage that a reader meets while the log runs is in the balance too.
+func TestF02_ConservationWithDamageAtRunTime(t *testing.T) {
+	tt := newMetrics(t)
+	n := startNode(t, nodeOptions{metrics: tt, change: func(c *Config) { c.WAL.OnCorruption = corruptionQuarantine }})
+	n.sink.set(errDown) // the lane parks, and its frames are read again for every attempt
+	for range 3 {
+		require.NoError(t, n.export(t.Context(), otlpwire.Logs, requestOfSize(t, 200<<10)))
+	}
+	eventually(t, "tried", func() bool { return n.sink.calls() > 0 })
+	flip(t, n.fs, "/wal/0000000000000000-00000000.wal", 300<<10)
+	n.sink.set(nil)
+	eventually(t, "set aside", func() bool { return sum(t, tt, "otelcol.wal.recovery.quarantined.size") > 0 })
+	eventually(t, "at rest", func() bool { return sum(t, tt, "otelcol.wal.pending.items") == 0 })
+	assert.EqualValues(t, 1, sum(t, tt, "otelcol.wal.recovery.quarantined.items"))
+	assert.EqualValues(t, 2, sum(t, tt, "otelcol.wal.settled.items"))
+	conserved(t, tt)
+	n.stop()
+}
+
+func TestLimitsBeyondAnyMetricAreClamped(t *testing.T) {
+	assert.EqualValues(t, math.MaxInt64, clamp(math.MaxUint64))
+	assert.EqualValues(t, 7, clamp(7))
 }
 
 // The Collector's own receiver metrics count what is durable as accepted and

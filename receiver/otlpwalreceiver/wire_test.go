@@ -297,3 +297,13 @@ func TestPreflightRequestsReachCORS(t *testing.T) {
 	assert.Equal(t, "https://shop.example", a.header.Get("Access-Control-Allow-Origin"))
 	r.atRest()
 }
+
+// A refusal that quotes what is not UTF-8 keeps its details on both transports.
+func TestRefusalThatQuotesGarbageKeepsItsDetails(t *testing.T) {
+	log := &fakeLog{}
+	log.set(func(context.Context) error {
+		return &refusal.Error{Reason: refusal.VolumeFull, Text: "open \xff\xfe: no space", RetryAfter: time.Second}
+	})
+	r := newRig(t, log, nil)
+	r.requireRefused(codes.Unavailable, 503, "wal_volume_full", "open \uFFFD: no space; retry in 1s")
+}
