@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package otlpwalreceiver
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"go.opentelemetry.io/collector/component/componentstatus"
+)
+
+// The status follows what has held for a second, and a permanent error at once.
+func TestF04_StatusFollowsWhatHeld(t *testing.T) {
+	const (
+		ok, bad, dead = componentstatus.StatusOK, componentstatus.StatusRecoverableError, componentstatus.StatusPermanentError
+		ms            = time.Millisecond
+	)
+	type change struct {
+		at time.Duration
+		to componentstatus.Status
+	}
+	flapping := func(from, every time.Duration, n int) (c []change) {
+		for i := range n {
+			c = append(c, change{from + time.Duration(i)*every, []componentstatus.Status{bad, ok}[i%2]})
+		}
+		return c
+	}
+	for _, tc := range []struct {
+		name    string
+		changes []change
+		until   time.Duration
+		want    []componentstatus.Status
+	}{
+		{"not yet", []change{{0, bad}}, 999 * ms, nil},
+		{"held", []change{{0, bad}}, 1001 * ms, []componentstatus.Status{bad}},
+		{"gone before", []change{{0, bad}, {900 * ms, ok}}, 5 * time.Second, nil},
+		{"began anew", []change{{0, bad}, {600 * ms, ok}, {700 * ms, bad}}, 1600 * ms, nil},
+		{"began anew and held", []change{{0, bad}, {600 * ms, ok}, {700 * ms, bad}}, 1701 * ms, []componentstatus.Status{bad}},
+		{"flapping", flapping(0, 400*ms, 100), 40 * time.Second, nil},
+		{"flapping while recoverable", append([]change{{0, bad}}, flapping(2*time.Second, 400*ms, 99)...), 41500 * ms, []componentstatus.Status{bad}},
+		{"and back", []change{{0, bad}, {3 * time.Second, ok}}, 4001 * ms, []componentstatus.Status{bad, ok}},
+		{"permanent", []change{{0, dead}}, 1 * ms, []componentstatus.Status{dead}},
+		{"nothing follows it", []change{{0, dead}, {ms, ok}}, 5 * time.Second, []componentstatus.Status{dead}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				host := &statusHost{testHost: newTestHost()}
+				var now atomic.Int64
+				now.Store(int64(ok))
+				h := newHealth(host, func() condition { return condition{status: componentstatus.Status(now.Load())} })
+				h.begin()
+				time.Sleep(3 * time.Second)
+				start := time.Now()
+				for _, c := range tc.changes {
+					time.Sleep(c.at - time.Since(start))
+					now.Store(int64(c.to))
+					h.changed()
+				}
+				time.Sleep(tc.until - time.Since(start))
+				synctest.Wait()
+				assert.Equal(t, tc.want, host.statuses())
+				h.stop()
+			})
+		})
+	}
+}
+
+// What ended and began anew between two looks has not held.
+func TestF04_ConditionKnowsSinceWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := &statusHost{testHost: newTestHost()}
+		h := newHealth(host, func() condition {
+			return condition{status: componentstatus.StatusRecoverableError, since: time.Now().Add(-500 * time.Millisecond)}
+		})
+		h.begin()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		assert.Empty(t, host.statuses())
+		h.stop()
+	})
+}
