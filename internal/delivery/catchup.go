@@ -136,12 +136,9 @@ func (d *Delivery) leaveLap(l *lane) {
 	l.leftLap = d.lap.id
 }
 
-// meet hands a frame of the lap to its lane, if it may take it.
+// meet hands a frame of the lap to its lane, which wants it.
 func (d *Delivery) meet(f *journal.ReadFrame, cost uint64) {
 	l := d.lanes[journal.Lane{Tenant: f.Tenant, Kind: f.Kind}]
-	if !d.meets(l, f) {
-		return
-	}
 	if !d.lap.travels(l) {
 		d.travel(l)
 	}
@@ -154,9 +151,11 @@ func (d *Delivery) meet(f *journal.ReadFrame, cost uint64) {
 	d.lap.vain = 0
 }
 
-// meets reports whether f is the next frame of l that was not taken.
-func (d *Delivery) meets(l *lane, f *journal.ReadFrame) bool {
-	return l != nil && l.phase == behind && l.missed && l.leftLap != d.lap.id &&
+// wanted reports whether the main reader has passed f and it is the next frame
+// of its lane that was not taken.
+func (d *Delivery) wanted(f *journal.ReadFrame) bool {
+	l := d.lanes[journal.Lane{Tenant: f.Tenant, Kind: f.Kind}]
+	return f.Position < d.main && l != nil && l.phase == behind && l.missed && l.leftLap != d.lap.id &&
 		l.cursor >= d.lap.start && l.cursor <= f.Position
 }
 
@@ -197,14 +196,14 @@ func (d *Delivery) lapFailed(p journal.Position, err error) {
 	var stopped []*lane
 	for _, l := range d.lap.travellers {
 		if d.lap.travels(l) {
-			l.stuck, l.lastError = true, err.Error()
+			l.stuck, l.full, l.lastError = true, false, err.Error()
 			stopped = append(stopped, l)
 		}
 	}
 	d.endLap(p)
 	d.after(d.cfg.Retry.MaxInterval, func() {
 		for _, l := range stopped {
-			l.stuck = false
+			l.free()
 			d.want(l)
 		}
 	})
@@ -275,14 +274,7 @@ func (c *catchup) run(from journal.Position) bool {
 			c.close()
 			return true
 		}
-		d.mu.Lock()
-		wanted := f.Position < d.main && d.meets(d.lanes[journal.Lane{Tenant: f.Tenant, Kind: f.Kind}], &f)
-		d.mu.Unlock()
-		var cost uint64
-		if wanted {
-			cost = d.cost(&f)
-		}
-		if c.step(&f, cost, wanted) {
+		if c.step(&f) {
 			return true
 		}
 	}
@@ -290,13 +282,26 @@ func (c *catchup) run(from journal.Position) bool {
 }
 
 // step deals with one frame and reports whether the lap is over.
-func (c *catchup) step(f *journal.ReadFrame, cost uint64, wanted bool) bool {
+//
+// A lap that goes past a frame its lane is yet to take loses the frame: the
+// cursor would follow the lap. So one hold of the lock sees that nobody is to
+// take it and goes past it. To measure it the lock is let go of, and whatever
+// was known before that is asked again.
+func (c *catchup) step(f *journal.ReadFrame) bool {
 	d := c.d
 	d.mu.Lock()
 	defer d.unlock()
 	d.lapError = nil
+	var cost uint64
+	wanted := d.wanted(f)
+	if wanted {
+		d.mu.Unlock()
+		cost = d.cost(f)
+		d.mu.Lock()
+		wanted = d.wanted(f)
+	}
 	if f.Position >= d.main {
-		c.back = f
+		c.back = f // the main reader's to pass first, or to take
 		d.endLap(f.Position)
 		return true
 	}

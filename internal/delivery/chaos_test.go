@@ -201,6 +201,17 @@ func chaosRun(t *testing.T, seed uint64) {
 		if in := r.Stats().InFlight; in > max(limit, largest*items) {
 			t.Errorf("%d bytes in flight, limit %d", in, limit)
 		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		remembered := 0
+		for _, l := range r.lanes {
+			for g := l.groups.first; g != nil; g = g.next {
+				remembered += groupBytes + refBytes*len(g.refs)
+			}
+		}
+		if remembered != r.remembered {
+			t.Errorf("%d bytes of groups are remembered, counted are %d", remembered, r.remembered)
+		}
 	}
 
 	for range rnd.IntN(60) {
@@ -214,6 +225,14 @@ func chaosRun(t *testing.T, seed uint64) {
 		r.p.setReact(c.react)
 		recovered := r.Stats()
 		r.skipBytes = uint64(rnd.IntN(500))
+		r.maxRemembered = rnd.IntN(20_000)
+		if log.slow != nil {
+			estimate := r.estimate
+			r.estimate = func(k journal.Kind, payload []byte) uint64 {
+				log.take() // the reader that measures is without the lock
+				return estimate(k, payload)
+			}
+		}
 		r.Start()
 		first := len(log.frames)
 		for range 20 + rnd.IntN(60) {

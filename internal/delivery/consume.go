@@ -45,6 +45,8 @@ type run struct {
 	retry   bool
 	charged uint64
 	handles *handles // of the Consume call
+
+	cancelled bool // by us: the timeout of the Consume call passed, or delivery stops
 }
 
 func (d *Delivery) run(g *group, retry bool) {
@@ -82,6 +84,9 @@ func (r *run) attempt() (ending, error) {
 		return consumed, nil
 	}
 	v := judge(err)
+	if r.cancelled {
+		v = retryable // what it says of the data may be made of the cancellation
+	}
 	if v == retryable {
 		d.onConsumed(g.lane.signal, took, "retryable")
 	} else {
@@ -121,7 +126,9 @@ func (r *run) consume(f consumeFunc, metadata []byte) (err error) {
 		if p := recover(); p != nil {
 			err = &panicError{value: p, stack: debug.Stack()}
 		}
-		if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) && errors.Is(err, ctx.Err()) {
+		cause := context.Cause(ctx)
+		r.cancelled = cause != nil
+		if err != nil && cause != nil && !errors.Is(err, cause) {
 			err = fmt.Errorf("%w: %w", err, cause)
 		}
 	}()
@@ -142,7 +149,9 @@ func (r *run) frames() ([]journal.ReadFrame, error) {
 	}
 	r.d.mu.Lock()
 	defer r.d.unlock()
+	before := len(r.g.refs)
 	r.d.lose(r.g.lane, r.g.forget(gone))
+	r.d.release(refBytes * (before - len(r.g.refs)))
 	return frames, nil
 }
 

@@ -87,6 +87,8 @@ type Delivery struct {
 	recovered journal.Position // the end of what recovery found
 	skipBytes uint64
 
+	maxRemembered int
+
 	mu sync.Mutex // guards all below, and every lane, group and handles
 
 	started, stopping, closed bool
@@ -102,12 +104,17 @@ type Delivery struct {
 	mainGather, lapGather gatherers
 	cached                uint64 // payload bytes of frames in groups that wait
 
-	queue        []*lane // have a group to deliver, first come first served
-	retries      []*lane // halted, head due
-	running      int     // consumers in use
-	retryRunning int     // by heads of halted lanes
-	retryTurn    bool    // the next free consumer goes to a retry, if one is due
-	asking       bool    // a timer will look again for room in the budget
+	queue        line // have a group to deliver
+	retries      line // halted, head due
+	running      int  // consumers in use
+	retryRunning int  // by heads of halted lanes
+	retryTurn    bool // the next free consumer goes to a retry, if one is due
+	asking       bool // a timer will look again for room in the budget
+
+	remembered int                // bytes, of unsettled groups
+	crowded    map[*lane]struct{} // full, or were; to be told of room
+
+	timers map[*time.Timer]struct{} // see after
 
 	wants []*lane // behind and able to take a frame, first come first served
 	lap   lap
@@ -130,23 +137,26 @@ func newDelivery(s Settings, src source) (*Delivery, error) {
 		return nil, err
 	}
 	d := &Delivery{
-		cfg:        s.Config,
-		bounds:     bounds{GroupConfig: s.Config.Group, cost: math.MaxUint64},
-		source:     src,
-		logID:      src.LogID(),
-		next:       s.Next,
-		logger:     s.Logger,
-		estimate:   estimate,
-		onSettled:  s.OnSettled,
-		onConsumed: s.OnConsumed,
-		onChange:   s.OnChange,
-		stop:       make(chan struct{}),
-		wake:       make(chan struct{}, 1),
-		budget:     membudget.New(s.Config.MaxInFlightBytes),
-		recovered:  src.Durable(),
-		skipBytes:  skipBytes,
-		lanes:      map[journal.Lane]*lane{},
-		lap:        lap{id: 1},
+		cfg:           s.Config,
+		bounds:        bounds{GroupConfig: s.Config.Group, cost: math.MaxUint64},
+		source:        src,
+		logID:         src.LogID(),
+		next:          s.Next,
+		logger:        s.Logger,
+		estimate:      estimate,
+		onSettled:     s.OnSettled,
+		onConsumed:    s.OnConsumed,
+		onChange:      s.OnChange,
+		stop:          make(chan struct{}),
+		wake:          make(chan struct{}, 1),
+		budget:        membudget.New(s.Config.MaxInFlightBytes),
+		recovered:     src.Durable(),
+		skipBytes:     skipBytes,
+		maxRemembered: maxRemembered,
+		crowded:       map[*lane]struct{}{},
+		timers:        map[*time.Timer]struct{}{},
+		lanes:         map[journal.Lane]*lane{},
+		lap:           lap{id: 1},
 	}
 	if limit := s.Config.MaxInFlightBytes; limit > 0 {
 		d.bounds.cost = share(limit, 1)
@@ -233,8 +243,9 @@ func (d *Delivery) Start() {
 
 // Shutdown stops delivering: no new Consume call is made, running ones may end
 // for 10 s, or until ctx ends, are cancelled then, and awaited for 5 s more.
-// What they did not finish stays unsettled. It may be called without Start and
-// more than once. The error says that calls are still running.
+// What they did not finish stays unsettled. A read is awaited as long. It may
+// be called without Start and more than once. The error says that calls or
+// reads are still running.
 //
 // Handles stay valid, so that a last barrier can have sinks flush; see
 // [Delivery.Close].
@@ -243,14 +254,19 @@ func (d *Delivery) Shutdown(ctx context.Context) error {
 	if !d.stopping {
 		d.stopping = true
 		close(d.stop)
+		for t := range d.timers {
+			t.Stop() // or it would keep all this in memory
+		}
+		clear(d.timers)
 	}
 	d.unlock()
-	d.readers.Wait()
 
 	defer d.abandoned.Store(true)
 	defer d.cancel(errShutdown)
-	done := make(chan struct{})
+	read, done := make(chan struct{}), make(chan struct{})
 	go func() {
+		d.readers.Wait()
+		close(read)
 		d.runs.Wait()
 		close(done)
 	}()
@@ -273,7 +289,16 @@ func (d *Delivery) Shutdown(ctx context.Context) error {
 	d.mu.Lock()
 	n := d.running
 	d.mu.Unlock()
-	return fmt.Errorf("delivery: %d Consume calls ignore their cancellation; their frames stay in the log", n)
+	var errs []error
+	select {
+	case <-read:
+	default:
+		errs = append(errs, errors.New("delivery: a read of the log does not return"))
+	}
+	if n > 0 {
+		errs = append(errs, fmt.Errorf("delivery: %d Consume calls ignore their cancellation; their frames stay in the log", n))
+	}
+	return errors.Join(errs...)
 }
 
 // Close makes every handle void: releasing one does nothing from now on. It is

@@ -31,9 +31,8 @@ func (d *Delivery) makeReady(g *group) {
 
 // enqueue puts a lane that has a group to deliver in line for a consumer.
 func (d *Delivery) enqueue(l *lane) {
-	if !l.queued && !l.phase.halted() && l.next() != nil {
-		l.queued = true
-		d.queue = append(d.queue, l)
+	if !l.phase.halted() && l.next() != nil {
+		d.queue.push(l)
 	}
 }
 
@@ -63,16 +62,18 @@ func (d *Delivery) dispatch() {
 // whether the budget is open to others.
 func (d *Delivery) pick() (_ *group, others bool) {
 	var second *lane
-	for _, l := range d.queue {
+	for l := range d.queue.all() {
 		g := l.next()
-		if g == nil || l.phase.halted() {
-			continue // removed below
+		if g == nil { // what it was there for went another way
+			d.queue.remove(l)
+			continue
 		}
 		switch {
 		case d.within(l, 1, g.cost):
 			switch d.afford(g) {
 			case affordable:
-				return d.unqueue(l, g), true
+				d.queue.remove(l)
+				return g, true
 			case reserved:
 				return nil, false
 			}
@@ -86,27 +87,12 @@ func (d *Delivery) pick() (_ *group, others bool) {
 	g := second.next()
 	switch d.afford(g) {
 	case affordable:
-		return d.unqueue(second, g), true
+		d.queue.remove(second)
+		return g, true
 	case reserved:
 		return nil, false
 	}
 	return nil, true
-}
-
-// unqueue takes l out of line, and drops from it what has nothing to deliver
-// any more.
-func (d *Delivery) unqueue(l *lane, g *group) *group {
-	kept := d.queue[:0]
-	for _, q := range d.queue {
-		if q == l || q.phase.halted() || q.next() == nil {
-			q.queued = false
-			continue
-		}
-		kept = append(kept, q)
-	}
-	clear(d.queue[len(kept):])
-	d.queue = kept
-	return g
 }
 
 // pickRetry takes the first lane whose head is due, while retries have less
@@ -115,11 +101,11 @@ func (d *Delivery) pickRetry() (_ *group, others bool) {
 	if d.retryRunning >= max(1, d.cfg.Consumers/2) {
 		return nil, true
 	}
-	for i, l := range d.retries {
+	for l := range d.retries.all() {
 		g := l.head()
 		switch d.afford(g) {
 		case affordable:
-			d.retries = append(d.retries[:i], d.retries[i+1:]...)
+			d.retries.remove(l)
 			return g, true
 		case reserved:
 			return nil, false
@@ -180,7 +166,7 @@ func (d *Delivery) start(g *group) {
 	l := g.lane
 	retry := l.phase.halted()
 	if g.state == gathering {
-		l.stuck = false
+		l.free()
 	}
 	g.move(running, false)
 	g.meta = nil

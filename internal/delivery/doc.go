@@ -22,18 +22,21 @@
 // next frame falls behind, and the main reader passes its frames from then on.
 // One catch-up reader serves all lanes behind, in laps; it waits while none of
 // them can take a frame. Consumers are goroutines that live as long as one
-// Consume call; there are at most Config.Consumers. There is no goroutine, no
-// timer and no file per lane.
+// Consume call; there are at most Config.Consumers. There is no goroutine and no
+// file per lane, and a timer only while something of it waits to be due.
 //
 // # What is in memory
 //
-// Of an unsettled group its lane remembers where its frames are, 20 bytes each;
-// the frames themselves are read when it is delivered, into the budget, and are
-// read again for every attempt. As an exception, up to 4 × Group.MaxBytes of
-// frames, or one frame larger than that, wait for their consumer in memory,
-// because there usually is one free. Beyond the budget (MaxInFlightBytes, or
+// Of an unsettled group its lane remembers where its frames are: 20 bytes each
+// and 320 for the group and its handles. For all lanes together that is at most
+// 64 MiB, besides one group of each lane (up to about 10 KiB): a lane that would
+// need more waits, and its status says so. The frames themselves are read when
+// the group is delivered, into the budget, and are read again for every attempt.
+// As an exception, up to 4 × Group.MaxBytes of frames, or one frame larger than
+// that, wait for their consumer in memory, because there usually is one free. Beyond the budget (MaxInFlightBytes, or
 // one frame larger than that) this is all: the frame each of the two readers
-// has in hand, those frames, and 20 bytes per unsettled frame that was read.
+// has in hand, those frames, what is remembered, and per lane about 400 bytes
+// and the metadata of the group it gathers.
 //
 // # What is promised
 //
@@ -48,5 +51,6 @@
 //
 // Delivery.mu guards every lane, group and handle. Under it nothing blocks and
 // nothing is read, decoded, logged or called back, and the journal lock is not
-// taken. A running group belongs to its consumer. Stats reads atomics.
+// taken. What a running group's consumer may do without it is said at group.
+// Stats reads atomics.
 package delivery // import "github.com/otelweir/weir/internal/delivery"

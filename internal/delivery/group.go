@@ -25,8 +25,18 @@ const (
 )
 
 const (
-	// maxGroupFrames bounds what a group remembers (20 bytes per frame).
+	// maxGroupFrames bounds what a group remembers: with the group itself, to
+	// about 10 KiB.
 	maxGroupFrames = 512
+	// groupBytes and refBytes are what it takes to remember a group and each
+	// of its frames.
+	groupBytes = 320 // with the handles
+	refBytes   = 20
+	// maxRemembered bounds, in bytes, what is remembered of unsettled groups
+	// of all lanes: of 3 million frames. Beyond it a lane begins no further
+	// group before its own are settled, or there is room again; every lane may
+	// have one.
+	maxRemembered = 64 << 20
 	// costUnit is the unit of ref.cost, so that 32 bits hold the estimate of
 	// the largest frame (1 GiB × 32).
 	costUnit = 256
@@ -45,12 +55,14 @@ type ref struct {
 // It is the unit of settlement, and between attempts nothing of it is in
 // memory but this.
 //
-// Delivery.mu guards it. While it is running, the consumer that has it may
-// read start, refs and frames without the lock: nothing else changes them.
+// Delivery.mu guards it. While it is running its consumer reads start and refs
+// without the lock, and is the only one to change them, under the lock; frames
+// is then the consumer's alone.
 type group struct {
 	lane       *lane
 	prev, next *group // in the lane's list, by position
 	state      groupState
+	slot       int // in the lane's owedDue
 
 	start  journal.Position
 	refs   []ref
@@ -89,7 +101,7 @@ func (g *group) count(by int) {
 	case owed:
 		g.lane.owed += by
 		if !g.notBefore {
-			g.lane.owedDue += by
+			g.lane.owedDue.move(g, by)
 		}
 	}
 }

@@ -51,10 +51,6 @@ const (
 	NoPipeline State = "no_pipeline" // no pipeline takes its signal
 )
 
-// maxGroups bounds the unsettled groups of one lane (about 200 bytes and 20
-// per frame each). A lane beyond it waits for its sink to release handles.
-const maxGroups = 1 << 15
-
 // lane is one (tenant, signal). Delivery.mu guards all of it.
 type lane struct {
 	id     journal.Lane
@@ -65,15 +61,16 @@ type lane struct {
 	cursor journal.Position // unless current: the first position from which no frame was taken
 	missed bool             // unless current: the main reader may have passed frames at or after cursor
 	stuck  bool             // its next frame found no place; until a group is off or settled
+	full   bool             // stuck, because of what is remembered of unsettled groups
 
 	groups  groupList
-	ahead   *group // gathering; the last of groups
-	running int    // groups a consumer has
-	owed    int    // groups to be read again
-	owedDue int    // those of them no timer holds back
-	charged uint64 // of the budget, by running groups
+	ahead   *group     // gathering; the last of groups
+	running int        // groups a consumer has
+	owed    int        // groups to be read again
+	owedDue byPosition // those of them no timer holds back
+	charged uint64     // of the budget, by running groups
 
-	queued  bool   // in Delivery.queue
+	line    place  // in Delivery.queue or Delivery.retries
 	wanting bool   // in Delivery.wants
 	lap     uint64 // the last it took part in
 	leftLap uint64 // the last it may take no further frame in
@@ -134,31 +131,25 @@ func (l *lane) pass(at journal.Position) {
 	}
 }
 
+// free notes that the lane's next frame may find a place.
+func (l *lane) free() { l.stuck, l.full = false, false }
+
 // forgettable reports whether a lane the main reader makes anew with its next
-// frame would be no different.
+// frame would be no different. In every phase but current there may be frames
+// that reader has passed.
 func (l *lane) forgettable(main journal.Position) bool {
-	return l.groups.n == 0 && l.from <= main && l.phase != parked && l.phase != blocked &&
-		(l.phase != behind || !l.missed) && !l.wanting
+	return l.groups.n == 0 && l.from <= main && l.phase == current && !l.wanting
 }
 
-// head is the group a halted lane tries again: the first that is owed.
-func (l *lane) head() *group {
-	for g := l.groups.first; g != nil; g = g.next {
-		if g.state == owed {
-			return g
-		}
-	}
-	return nil
-}
+// head is the group a halted lane tries again: the first that is owed and due.
+// There is one unless it is being tried: what halts a lane is a group that
+// failed, and only a retry takes it off again.
+func (l *lane) head() *group { return l.owedDue.first() }
 
 // next is the group the lane would have delivered next, if any.
 func (l *lane) next() *group {
-	if l.owedDue > 0 {
-		for g := l.groups.first; g != nil; g = g.next {
-			if g.state == owed && !g.notBefore {
-				return g
-			}
-		}
+	if g := l.owedDue.first(); g != nil {
+		return g
 	}
 	if l.ahead != nil && l.ahead.ready {
 		return l.ahead

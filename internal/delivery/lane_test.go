@@ -145,3 +145,71 @@ func TestD04_LaneForgottenWhileItsNextFrameIsMeasured(t *testing.T) {
 		require.Equal(t, r.log.Durable(), r.frontier(logLane("t")))
 	})
 }
+
+// TestD04_LaneWithoutPipelineIsNotForgotten: as above, of a lane of which the
+// main reader passes every frame. Forgotten, it would be one of which nothing
+// is outstanding.
+func TestD04_LaneWithoutPipelineIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Settings) { s.Next.Traces = nil })
+		lane := journal.Lane{Tenant: "t", Kind: journal.KindTraces}
+		p := r.log.append(lane, 1, tracePayload("a"))
+		r.wait()
+		require.Equal(t, NoPipeline, r.state(lane))
+		r.log.mu.Lock()
+		r.log.hidden = true // the ledger was asked before the frame was there
+		r.log.mu.Unlock()
+		require.Equal(t, p, r.Frontiers()[lane])
+		r.log.mu.Lock()
+		r.log.hidden = false
+		r.log.mu.Unlock()
+		require.Equal(t, p, r.frontier(lane))
+	})
+}
+
+func TestLine(t *testing.T) {
+	in := func(q *line) (tenants string) {
+		for l := range q.all() {
+			tenants += l.id.Tenant
+		}
+		return tenants
+	}
+	a, b, c := &lane{id: logLane("a")}, &lane{id: logLane("b")}, &lane{id: logLane("c")}
+	for _, tt := range []struct {
+		name   string
+		remove []*lane
+		want   string
+	}{
+		{"none", nil, "abc"},
+		{"the first", []*lane{a}, "bca"},
+		{"one between", []*lane{b}, "acb"},
+		{"the last", []*lane{c}, "abc"},
+		{"two", []*lane{b, a}, "cba"},
+		{"all", []*lane{c, a, b}, "cab"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var q, other line
+			for _, l := range []*lane{a, b, c, a} {
+				l.line = place{}
+			}
+			for _, l := range []*lane{a, b, c, a} {
+				q.push(l)
+			}
+			for _, l := range tt.remove {
+				other.push(l) // in no second line
+				other.remove(l)
+				q.remove(l)
+				q.remove(l)
+			}
+			for _, l := range tt.remove {
+				q.push(l)
+			}
+			require.Equal(t, tt.want, in(&q))
+			require.Empty(t, in(&other))
+			for l := range q.all() {
+				q.remove(l)
+			}
+			require.Equal(t, line{}, q)
+		})
+	}
+}

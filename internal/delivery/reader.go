@@ -148,10 +148,15 @@ func (d *Delivery) take(l *lane, f *journal.ReadFrame, cost uint64, q *gatherers
 		d.makeReady(l.ahead) // may be off at once
 	}
 	switch {
-	case l.ahead != nil && !l.ahead.fits(f, cost, &d.bounds), l.ahead == nil && l.groups.n >= maxGroups:
-		l.stuck = true
+	case l.ahead != nil && !l.ahead.fits(f, cost, &d.bounds):
+		l.stuck, l.full = true, false
+		return false
+	case l.ahead == nil && l.groups.n > 0 && d.remembered >= d.maxRemembered:
+		l.stuck, l.full = true, true
+		d.crowded[l] = struct{}{}
 		return false
 	case l.ahead == nil:
+		d.remembered += groupBytes
 		g := &group{lane: l}
 		g.count(+1)
 		g.start = f.Position
@@ -161,6 +166,7 @@ func (d *Delivery) take(l *lane, f *journal.ReadFrame, cost uint64, q *gatherers
 	g := l.ahead
 	d.cache(g, f)
 	g.add(f, cost)
+	d.remembered += refBytes
 	if g.payload >= d.cfg.Group.MaxBytes || g.items >= d.cfg.Group.MaxItems || len(g.refs) == maxGroupFrames {
 		d.makeReady(g)
 	}

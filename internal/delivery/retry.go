@@ -34,6 +34,7 @@ func (d *Delivery) halt(l *lane, p phase, retry bool, err error) {
 	first := !l.phase.halted()
 	d.leaveLap(l)
 	l.leave(p, d.main)
+	d.queue.remove(l)
 	if l.ahead != nil {
 		l.ahead.ready = true
 		d.uncache(l.ahead)
@@ -48,7 +49,7 @@ func (d *Delivery) halt(l *lane, p phase, retry bool, err error) {
 	wait := d.cfg.Retry.interval(l.attempts)
 	l.due, l.lastError = time.Now().Add(wait), err.Error()
 	d.after(wait, func() {
-		d.retries = append(d.retries, l)
+		d.retries.push(l)
 		d.dispatch()
 	})
 	if !first {
@@ -91,6 +92,7 @@ func (d *Delivery) resume(l *lane) {
 // insert puts the parts cut from g behind it.
 func (d *Delivery) insert(g *group, parts []*group) {
 	at := g
+	d.remembered += groupBytes * len(parts)
 	for _, p := range parts {
 		p.count(+1)
 		g.lane.groups.insertAfter(at, p)
@@ -98,14 +100,20 @@ func (d *Delivery) insert(g *group, parts []*group) {
 	}
 }
 
-// after calls f under the lock when wait has passed, unless delivery has
-// stopped by then.
+// after calls f under the lock, which the caller has too, when wait has
+// passed, unless delivery has stopped by then.
 func (d *Delivery) after(wait time.Duration, f func()) {
-	time.AfterFunc(wait, func() {
+	if d.stopping {
+		return
+	}
+	var t *time.Timer
+	t = time.AfterFunc(wait, func() {
 		d.mu.Lock()
 		defer d.unlock()
+		delete(d.timers, t)
 		if !d.stopping {
 			f()
 		}
 	})
+	d.timers[t] = struct{}{}
 }

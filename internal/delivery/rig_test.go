@@ -42,7 +42,7 @@ type memLog struct {
 	horizon map[journal.Lane]journal.Position
 	gone    map[journal.Position]bool // frames damage took: read as if they were a gap
 	fail    func(p journal.Position) error
-	slow    func() time.Duration // how long a read takes
+	slow    func() time.Duration // how long a read takes, before and after
 	given   map[*byte]bool       // unless nil: the memory of every frame that was read
 	hidden  bool                 // the ledger says there are no lanes
 
@@ -179,7 +179,10 @@ func (r *memReader) Next() (journal.ReadFrame, error) {
 	m := r.m
 	m.take()
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer func() {
+		m.mu.Unlock()
+		m.take() // what it read may be old news by then
+	}()
 	for _, f := range m.frames[m.index(r.at):] {
 		if m.gone[f.Position] {
 			r.at = f.Position + f.Len

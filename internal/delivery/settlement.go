@@ -125,11 +125,28 @@ func (d *Delivery) remove(g *group) {
 	l := g.lane
 	g.count(-1)
 	l.groups.remove(g)
+	d.release(groupBytes + refBytes*len(g.refs))
 	if l.ahead == nil {
-		l.stuck = false
+		l.free()
 	}
 	d.square(l)
 	d.want(l)
+}
+
+// release forgets n bytes of what is remembered of groups. Lanes that wait
+// for room go on when there is some to share.
+func (d *Delivery) release(n int) {
+	d.remembered -= n
+	if len(d.crowded) == 0 || d.remembered > d.maxRemembered/8*7 {
+		return
+	}
+	for l := range d.crowded {
+		if l.full {
+			l.free()
+			d.want(l)
+		}
+	}
+	clear(d.crowded)
 }
 
 // square takes off what is pending the items of frames that damage took: of an

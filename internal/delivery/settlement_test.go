@@ -335,27 +335,62 @@ func TestD19_MoreHeldThanTheBudget(t *testing.T) {
 	})
 }
 
-func TestGroupsOfALaneAreBounded(t *testing.T) {
+// TestWhatIsRememberedIsBounded: a sink holds all it is given. What has to be
+// remembered for it has one bound for all lanes, the lane that meets it waits
+// and says so, and every lane still gets a group.
+func TestWhatIsRememberedIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, oneFrameGroups)
+		const most = 64 // groups
+		r := newStoppedRig(t, newMemLog(), oneFrameGroups)
+		r.maxRemembered = most * (groupBytes + refBytes)
 		r.p.setReact(r.p.keep)
-		for range maxGroups + 10 {
+		r.Start()
+		for range most / 2 {
 			r.logFrame("t", "a")
+			r.logFrame("u", "a")
 		}
 		r.wait()
-		releases := r.p.kept()
-		require.Equal(t, maxGroups, len(releases))
-		assert.Equal(t, CatchingUp, r.state(logLane("t")))
-		releases[0](true)
+		require.Len(t, r.p.all(), most)
+		require.Equal(t, Held, r.state(logLane("t")))
+		for _, tenant := range []string{"t", "u", "none yet"} {
+			for range 20 {
+				r.logFrame(tenant, "b")
+			}
+		}
 		r.wait()
-		more := r.p.kept()
-		require.Len(t, more, 1, "one settled, one more read")
-		r.p.setReact(func(*call) error { return nil })
-		for _, release := range append(releases[1:], more...) {
+		require.Len(t, r.p.all(), most+1, "one that had none")
+		for _, s := range r.Lanes() {
+			assert.Equal(t, string(CatchingUp), s.State, s.Tenant)
+			assert.Equal(t, errFull, s.LastError, s.Tenant)
+		}
+		releases := r.p.kept()
+		of := map[string][]func(bool){}
+		for i, c := range r.p.all() {
+			of[c.tenant] = append(of[c.tenant], releases[i])
+		}
+		for _, release := range of["u"] {
 			release(true)
 		}
 		r.wait()
-		assert.Equal(t, r.log.Durable(), r.frontier(logLane("t")))
-		assert.Equal(t, Idle, r.state(logLane("t")))
+		more := r.p.kept()
+		assert.Greater(t, len(more), most/4, "there was room again, for the lanes that had released nothing too")
+		r.mu.Lock()
+		assert.LessOrEqual(t, r.remembered, r.maxRemembered+3*(groupBytes+refBytes))
+		r.mu.Unlock()
+		r.p.setReact(ok)
+		for _, release := range append(append(more, of["t"]...), of["none yet"]...) {
+			release(true)
+		}
+		r.wait()
+		for _, s := range r.Lanes() {
+			assert.Equal(t, string(Idle), s.State, s.Tenant)
+			assert.Empty(t, s.LastError, s.Tenant)
+		}
+		for lane, f := range r.Frontiers() {
+			assert.Equal(t, r.log.Durable(), f, lane)
+		}
+		r.mu.Lock()
+		assert.Zero(t, r.remembered)
+		r.mu.Unlock()
 	})
 }

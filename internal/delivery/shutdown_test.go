@@ -104,3 +104,98 @@ func TestShutdownWhileParked(t *testing.T) {
 		assert.Equal(t, journal.Position(0), r.frontier(logLane("t")))
 	})
 }
+
+// TestShutdownStopsTimers: they would keep the delivery in memory after a
+// reload.
+func TestShutdownStopsTimers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Settings) { s.Config.Retry = RetryConfig{time.Hour, time.Hour, 1, 0} })
+		keep := true
+		r.p.setReact(func(c *call) error {
+			if keep {
+				keep = false
+				return r.p.keep(c)
+			}
+			return errUnavailable
+		})
+		r.logFrame("held", "a")
+		r.wait()
+		r.logFrame("parked", "a")
+		r.wait()
+		var timers []*time.Timer
+		r.mu.Lock()
+		for timer := range r.timers {
+			timers = append(timers, timer)
+		}
+		r.mu.Unlock()
+		require.NotEmpty(t, timers)
+		require.NoError(t, r.Shutdown(context.Background()))
+		for _, timer := range timers {
+			assert.False(t, timer.Stop(), "was stopped already")
+		}
+		r.p.kept()[0](false) // would be due again in an hour
+		r.mu.Lock()
+		assert.Empty(t, r.timers)
+		r.mu.Unlock()
+	})
+}
+
+// TestShutdownDoesNotWaitForADiskThatHangs longer than for a Consume call.
+func TestShutdownDoesNotWaitForADiskThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newMemLog()
+		log.append(logLane("t"), 1, logPayload("a"))
+		r := newStoppedRig(t, log, nil)
+		r.p.setReact(ok)
+		log.slow = func() time.Duration { return time.Hour }
+		r.Start()
+		r.wait()
+		for _, wait := range []time.Duration{time.Second, time.Hour} {
+			ctx, cancel := context.WithTimeout(context.Background(), wait)
+			began := time.Now()
+			require.ErrorContains(t, r.Shutdown(ctx), "a read of the log does not return")
+			assert.Equal(t, min(wait, drainGrace)+cancelGrace, time.Since(began))
+			cancel()
+		}
+		time.Sleep(2 * time.Hour)
+		require.NoError(t, r.Shutdown(context.Background()))
+		assert.Empty(t, r.p.all())
+		assert.Equal(t, journal.Position(0), r.frontier(logLane("t")))
+	})
+}
+
+// TestD12_PermanentErrorAfterOurCancellation: an error that comes of being
+// cancelled by us says nothing of the data, whatever it claims.
+func TestD12_PermanentErrorAfterOurCancellation(t *testing.T) {
+	for name, policy := range map[string]PermanentPolicy{"drop": Drop, "dead_letter": DeadLetter, "block": Block} {
+		for _, tt := range []struct {
+			name string
+			err  func(ctx context.Context) error
+		}{
+			{"about the data", func(context.Context) error { return consumererror.NewPermanent(errors.New("bad")) }},
+			{"wraps the cancellation", func(ctx context.Context) error { return consumererror.NewPermanent(ctx.Err()) }},
+			{"HTTP 400", func(context.Context) error { return consumererror.NewOTLPHTTPError(errors.New("cut off"), 400) }},
+		} {
+			t.Run(name+", "+tt.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRig(t, func(s *Settings) {
+						s.Config.OnPermanentError, s.Config.Timeout, s.Config.PermanentGrace = policy, time.Minute, 0
+					})
+					r.p.setReact(func(c *call) error { <-c.ctx.Done(); return tt.err(c.ctx) })
+					p := r.logFrame("t", "a")
+					time.Sleep(time.Minute)
+					r.wait()
+					assert.Equal(t, Parked, r.state(logLane("t")), "after the timeout")
+					assert.Contains(t, r.Lanes()[0].LastError, "delivery timeout of 1m")
+					time.Sleep(time.Second)
+					r.wait()
+					require.Len(t, r.p.all(), 2, "tried again")
+					require.NoError(t, r.Shutdown(context.Background()))
+					assert.Equal(t, p, r.frontier(logLane("t")), "after shutdown")
+					assert.Empty(t, r.log.lettersWritten())
+					assert.Zero(t, r.Stats().Signals[journal.KindLogs].Dropped.Items)
+				})
+			})
+		}
+	}
+}

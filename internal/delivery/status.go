@@ -110,6 +110,9 @@ func (d *Delivery) ReadError() error {
 	return cmp.Or(d.mainError, d.lapError)
 }
 
+// errFull is what a lane waits for that does not get on for want of room.
+const errFull = "waits for what is unsettled: the log remembers no more of it before sinks release some"
+
 // Lanes describes every lane, ordered by tenant and signal.
 func (d *Delivery) Lanes() []barrier.LaneStatus {
 	ledger := map[journal.Lane]journal.LaneInfo{}
@@ -134,6 +137,9 @@ func (d *Delivery) Lanes() []barrier.LaneStatus {
 			Attempts:  l.attempts,
 			NextTry:   l.due,
 			LastError: l.lastError,
+		}
+		if l.stuck && l.full {
+			s.LastError = cmp.Or(s.LastError, errFull)
 		}
 		if inLog && info.Last >= journal.Position(s.Frontier) {
 			s.LagBytes = info.Last - journal.Position(s.Frontier)

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package delivery
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/otelweir/weir/internal/journal"
+)
+
+// TestD04_LapAtTheMainReaderLosesNoFrame: the catch-up reader, on behalf of x,
+// has come to where the main reader is. There is a frame of y, which has no
+// place for it, so that the main reader passes it, and others after it; and it
+// does so at every moment the catch-up reader is without the lock.
+func TestD04_LapAtTheMainReaderLosesNoFrame(t *testing.T) {
+	x, y := logLane("x"), logLane("y")
+	for _, tt := range []struct {
+		name string
+		when string // the main reader goes on
+	}{
+		{"before the frame is read", "before"},
+		{"when the frame before it is being measured", "measured"},
+		{"when the frame was read", "read"},
+		{"when the lap has ended at it", "ended"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := newMemLog()
+				for _, l := range []journal.Lane{x, x, y, x, y, x, x} {
+					log.append(l, 1, logPayload("a"))
+				}
+				log.gone[log.frames[1].Position] = true // a gap, which the main reader has passed
+				gap, f := log.frames[1], slices.Delete(slices.Clone(log.frames), 1, 2)
+				require.Equal(t, gap.Position+gap.Len, f[1].Position)
+				r := newStoppedRig(t, log, oneFrameGroups)
+				d := r.Delivery
+				d.stopping = true // nothing is to be under way but what the test does
+				lx, ly := d.lanes[x], d.lanes[y]
+
+				// x travels from 0 on, and the main reader is at the first
+				// frame of y. That has no place: a group waits for a consumer.
+				lx.leave(behind, 0)
+				lx.pass(0)
+				d.main = f[1].Position
+				d.lap = lap{id: 2}
+				d.travel(lx)
+				waits := &group{lane: ly, ready: true, refs: make([]ref, 1), items: 1}
+				waits.count(+1)
+				c := catchup{d: d, r: log.reader(0)}
+
+				moment := func(when string) {
+					if when != tt.when {
+						return
+					}
+					for i := 1; i < 4; i++ {
+						d.offer(&f[i])
+					}
+					require.Equal(t, behind, ly.phase)
+					require.Equal(t, f[1].Position, ly.cursor)
+					d.mu.Lock()
+					ly.ahead = nil // its group is off: there is a place
+					ly.free()
+					d.mu.Unlock()
+				}
+				measured := 0
+				d.estimate = func(journal.Kind, []byte) uint64 {
+					if measured++; measured == 1 {
+						moment("measured")
+					}
+					return 1
+				}
+				step := func(when string) (over bool) {
+					frame, err := c.next()
+					require.NoError(t, err)
+					moment(when)
+					return c.step(&frame)
+				}
+
+				require.False(t, step(""), "the frame of x")
+				require.NotZero(t, measured)
+				moment("before")
+				if step("read") {
+					require.Equal(t, "ended", tt.when)
+					require.Equal(t, current, lx.phase, "x has caught up")
+					moment("ended")
+					from, ok := d.beginLap(ly, ly.cursor)
+					require.True(t, ok)
+					require.Equal(t, f[1].Position, from)
+					require.False(t, step(""))
+				}
+				require.NotNil(t, ly.groups.first, "the first frame of y was passed over")
+				require.Equal(t, f[1].Position, ly.groups.first.start)
+				require.Equal(t, f[1].Position, ly.frontier(d.main))
+			})
+		})
+	}
+}
