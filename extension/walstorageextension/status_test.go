@@ -116,6 +116,20 @@ func TestHistoryIsSampled(t *testing.T) {
 	})
 }
 
+// A log that can say what the plot needs is not asked for its full status.
+func TestSamplerAsksForNoMoreThanItPlots(t *testing.T) {
+	cheap := &logEntry{log: usageLog{}}
+	unreclaimed, refusing, err := cheap.usage()
+	require.NoError(t, err)
+	assert.EqualValues(t, 7, unreclaimed)
+	assert.True(t, refusing)
+}
+
+// usageLog's full status panics.
+type usageLog struct{ panickingLog }
+
+func (usageLog) Usage() (unreclaimed uint64, refusing bool) { return 7, true }
+
 // panickingBarrierLog survives its passes but not its status.
 type panickingBarrierLog struct{ panickingLog }
 

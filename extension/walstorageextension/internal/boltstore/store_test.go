@@ -358,3 +358,44 @@ func TestFileNamesAreInjectiveAndHarmless(t *testing.T) {
 	}
 	assert.Equal(t, "exporter@otlp_grpc@backend@logs.db", fileName(component.KindExporter, exporterID, "logs"))
 }
+
+// Waiting for one file's lock holds up no other client, and Close waits for
+// who is waiting.
+func TestWaitingForALockHoldsUpNobody(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	s.lockTimeout = time.Minute
+	c := openClient(t, s, "logs")
+	require.NoError(t, c.Close(t.Context()))
+	other := flock.New(c.path)
+	require.NoError(t, other.Lock())
+
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := s.Client(t.Context(), component.KindExporter, exporterID, "logs")
+		waiting <- err
+	}()
+	name := filepath.Base(c.path)
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		_, reserved := s.open[name]
+		return reserved
+	}, 10*time.Second, time.Millisecond)
+	_, err := s.Client(t.Context(), component.KindExporter, exporterID, "logs")
+	require.ErrorContains(t, err, "already open")
+	openClient(t, s, "traces") // at once
+
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.closed
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, other.Unlock())
+	require.ErrorIs(t, <-waiting, errClosed)
+	require.NoError(t, <-closed)
+	require.NoError(t, other.Lock(), "nobody has the file open")
+	require.NoError(t, other.Unlock())
+}
