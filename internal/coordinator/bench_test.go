@@ -149,6 +149,7 @@ func benchmarkAdmission(b *testing.B, writers int) {
 				if !assert.NoError(b, c.await(context.Background(), ticket)) {
 					return
 				}
+				c.queued.Done() // as Commit does
 				if _, err := ticket.Outcome(); !assert.NoError(b, err) {
 					return
 				}
