@@ -166,6 +166,9 @@ func chaosRun(t *testing.T, seed uint64) {
 			kept = []journal.Entry{{Key: "x", Value: "y"}}
 		}
 		log.append(l, 1, payload, kept...)
+		if rnd.IntN(3) == 0 {
+			log.gap(1 + rnd.Uint64N(100))
+		}
 		largest = max(largest, uint64(4*len(payload)+costUnit))
 	}
 	if rnd.IntN(2) == 0 {

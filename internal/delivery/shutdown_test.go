@@ -174,6 +174,7 @@ func TestD12_PermanentErrorAfterOurCancellation(t *testing.T) {
 		}{
 			{"about the data", func(context.Context) error { return consumererror.NewPermanent(errors.New("bad")) }},
 			{"wraps the cancellation", func(ctx context.Context) error { return consumererror.NewPermanent(ctx.Err()) }},
+			{"wraps the cause", func(ctx context.Context) error { return consumererror.NewPermanent(context.Cause(ctx)) }},
 			{"HTTP 400", func(context.Context) error { return consumererror.NewOTLPHTTPError(errors.New("cut off"), 400) }},
 		} {
 			t.Run(name+", "+tt.name, func(t *testing.T) {
