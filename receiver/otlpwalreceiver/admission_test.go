@@ -366,12 +366,12 @@ func TestB02_GivingUpFreesNoSlot(t *testing.T) {
 	for i := range 4 {
 		ctx, cancel := context.WithCancel(grpcmetadata.AppendToOutgoingContext(t.Context(), "x-kept", kept))
 		done := make(chan error, 1)
+		req := newRequest(t, http.MethodPost, n.url(logsURLPath), payload).WithContext(ctx)
 		go func() {
 			if i%2 == 0 {
 				done <- n.export(ctx, otlpwire.Logs, payload)
 				return
 			}
-			req := newRequest(t, http.MethodPost, n.url(logsURLPath), payload).WithContext(ctx)
 			req.Header.Set("Content-Type", contentProtobuf)
 			req.Header.Set("X-Kept", kept)
 			resp, err := n.client.Do(req)
