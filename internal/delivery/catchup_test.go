@@ -3,9 +3,12 @@
 package delivery
 
 import (
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/otelweir/weir/internal/journal"
@@ -96,5 +99,67 @@ func TestD04_LapAtTheMainReaderLosesNoFrame(t *testing.T) {
 				require.Equal(t, f[1].Position, ly.frontier(d.main))
 			})
 		})
+	}
+}
+
+// TestD04_ReadersSideBySide: lanes fall behind and catch up all the time, right
+// where the log ends, and both readers pause at random whenever they are
+// without the lock. Every frame is consumed, and no frontier is past one that
+// was not.
+func TestD04_ReadersSideBySide(t *testing.T) {
+	seeds := uint64(100)
+	if testing.Short() {
+		seeds = 20
+	}
+	for seed := range seeds {
+		synctest.Test(t, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 3))
+			c := &chaos{rnd: rand.New(rand.NewPCG(seed, 4)), durable: map[journal.Position]bool{}}
+			pause := func(most int) { time.Sleep(time.Duration(c.draw(most)) * time.Millisecond) }
+			log := newMemLog()
+			log.slow = func() time.Duration {
+				if c.draw(8) > 0 {
+					return 0
+				}
+				return time.Duration(c.draw(20)) * time.Millisecond // one reader is overtaken by the other
+			}
+			r := newStoppedRig(t, log, func(s *Settings) { oneFrameGroups(s); s.Config.Consumers = 4 })
+			r.estimate = func(journal.Kind, []byte) uint64 { pause(4); return 1 }
+			r.p.setReact(func(call *call) error {
+				if began := time.Now(); c.draw(4) == 0 { // all hang now and then, and then go on together
+					time.Sleep(began.Truncate(50 * time.Millisecond).Add(50 * time.Millisecond).Sub(began))
+				}
+				c.done(call.frames)
+				return nil
+			})
+			r.Start()
+			check := func() map[journal.Lane]journal.Position {
+				now := r.Frontiers()
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				for _, f := range log.frames {
+					if f.Position < now[logLane(f.Tenant)] && !c.durable[f.Position] {
+						t.Errorf("the frontier of %q passes the frame at %d, which was not consumed", f.Tenant, f.Position)
+					}
+				}
+				return now
+			}
+			for range 300 {
+				log.append(logLane([]string{"x", "y", "z"}[rnd.IntN(3)]), 1, logPayload("a"))
+				if rnd.IntN(4) > 0 {
+					log.gap(1)
+				}
+				time.Sleep(time.Duration(rnd.IntN(2)*rnd.IntN(8)) * time.Millisecond)
+				check()
+			}
+			time.Sleep(time.Minute)
+			r.wait()
+			for lane, p := range check() {
+				assert.Equal(t, log.Durable(), p, lane)
+			}
+		})
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
 	}
 }
