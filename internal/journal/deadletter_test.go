@@ -94,7 +94,11 @@ func TestDeadLetterIsDurable(t *testing.T) {
 		frames := readAll(t, j, 0)
 		require.NoError(t, j.WriteDeadLetter(frames[0], "x", 1<<20))
 		if op != 0 {
-			f.Inject(crashfs.Fault{Op: op, Match: "*", Times: 1, Bytes: 70, Err: syscall.EIO})
+			match := "*.frame.partial" // the letter's, not those of the segment being prepared
+			if op == crashfs.OpSyncDir {
+				match = "dead-letter"
+			}
+			f.Inject(crashfs.Fault{Op: op, Match: match, Times: 1, Bytes: 70, Err: syscall.EIO})
 			err := j.WriteDeadLetter(frames[1], "x", 1<<20)
 			require.ErrorIs(t, err, syscall.EIO, "%v", op)
 		}
