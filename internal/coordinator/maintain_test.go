@@ -69,7 +69,7 @@ func TestB15_OwedRotationOverrunsTheCap(t *testing.T) {
 	r := newRig(t, func(c *journal.Config) { c.MaxSegments = 1 })
 	r.fill(logsLane, 40*unit) // one closed segment: at the cap
 	require.Equal(t, 1, r.figures().ClosedRetained)
-	r.fs.Inject(crashfs.Fault{Op: crashfs.OpDatasync, Match: "*.wal", Err: syscall.EIO, Times: 1})
+	r.fs.Inject(crashfs.Fault{Op: crashfs.OpDatasync, Match: r.current(), Err: syscall.EIO, Times: 1})
 	_, err := r.put(logsLane, unit)
 	assert.Equal(t, refusal.SyncIO, refusalOf(t, err).Reason)
 	r.mustPut(logsLane, unit) // the owed rotation needs no slot
@@ -86,7 +86,7 @@ func TestB15_OwedRotationOverrunsTheCap(t *testing.T) {
 func TestB16_NeitherAFailedSyncNorANoOpPassLeavesTheLatch(t *testing.T) {
 	r := newRig(t)
 	r.fill(logsLane, 40*unit)
-	r.fs.Inject(crashfs.Fault{Op: crashfs.OpDatasync, Match: "*.wal", Err: syscall.EIO, Times: 1})
+	r.fs.Inject(crashfs.Fault{Op: crashfs.OpDatasync, Match: r.current(), Err: syscall.EIO, Times: 1})
 	_, err := r.put(logsLane, unit)
 	assert.Equal(t, refusal.SyncIO, refusalOf(t, err).Reason)
 	assert.True(t, r.c.Latch().Refusing)

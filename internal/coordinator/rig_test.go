@@ -204,6 +204,13 @@ func (r *rig) figures() journal.Figures {
 	return r.j.Figures()
 }
 
+// current is the file name of the current segment: a fault meant for it must
+// not meet the summary of the one before, which is written beside.
+func (r *rig) current() string {
+	s := r.j.Segments()
+	return s[len(s)-1].Name
+}
+
 // settleAll says that everything durable was delivered.
 func (r *rig) settleAll() {
 	for _, l := range r.j.Lanes() {

@@ -228,13 +228,13 @@ func TestC05_TooManySealedSegments(t *testing.T) {
 	_, err := commit(j, newFrame(t, logs, 0, 100))
 	require.NoError(t, err)
 	for i := range maxSealed {
-		f.Inject(crashfs.Fault{Op: crashfs.OpDatasync, Match: "*.wal", Times: 1, Err: syscall.EIO})
+		f.Inject(crashfs.Fault{Op: crashfs.OpDatasync, Match: j.writer.id.name(), Times: 1, Err: syscall.EIO})
 		_, err := commit(j, newFrame(t, logs, i, 100))
 		require.ErrorIs(t, err, syscall.EIO)
 		_, err = commit(j, newFrame(t, logs, i, 100))
 		require.NoError(t, err, "%d sealed segments", i+1)
 	}
-	f.Inject(crashfs.Fault{Op: crashfs.OpDatasync, Match: "*.wal", Times: 1, Err: syscall.EIO})
+	f.Inject(crashfs.Fault{Op: crashfs.OpDatasync, Match: j.writer.id.name(), Times: 1, Err: syscall.EIO})
 	_, err = commit(j, newFrame(t, logs, 0, 100))
 	require.ErrorIs(t, err, syscall.EIO)
 	require.Equal(t, RotationTerminal, j.Stats().Rotation)
