@@ -61,15 +61,18 @@ type nodeSettings struct {
 	Extra    string // YAML lines below otlp_wal:
 	Pprof    string // address of the pprof extension; "" = without
 	Profiles bool
+	// DefaultTimers leaves the maintenance intervals at 30 s and 10 s instead
+	// of 1 s each.
+	DefaultTimers bool
 }
 
 var nodeTemplate = template.Must(template.New("node").Parse(`
 extensions:
 {{with .Pprof}}  pprof: { endpoint: "{{.}}" }{{end}}
   wal_storage:
-    barrier_interval: 1s
+{{if not .DefaultTimers}}    barrier_interval: 1s
     housekeeping_interval: 1s
-    status: { endpoint: "{{.Status}}" }
+{{end}}    status: { endpoint: "{{.Status}}" }
 receivers:
   otlp_wal:
     protocols:

@@ -49,6 +49,7 @@ func TestDeadLetter(t *testing.T) {
 	require.True(t, bytes.Equal(segment[off:off+int(fr.Len)], data[segmentHeaderLen:segmentHeaderLen+int(fr.Len)]))
 	require.Equal(t, "no such index", string(data[segmentHeaderLen+int(fr.Len):]))
 
+	j.tasks.Wait() // the preparation of the next segment writes too
 	writes := f.Calls(crashfs.OpWrite)
 	require.NoError(t, j.WriteDeadLetter(fr, "again", 0), "it is there already, whatever the limit")
 	require.Equal(t, writes, f.Calls(crashfs.OpWrite))
