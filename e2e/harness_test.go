@@ -56,6 +56,7 @@ type node struct {
 // nodeSettings are the settings that differ between tests.
 type nodeSettings struct {
 	Sink     string // address
+	Traces   string // address of a sink of their own for traces; "" = Sink
 	Wal      string // YAML lines below wal:
 	Delivery string // YAML lines below delivery:
 	Extra    string // YAML lines below otlp_wal:
@@ -92,6 +93,14 @@ exporters:
     tls: { insecure: true }
     sending_queue: { enabled: false }
     retry_on_failure: { enabled: false }
+{{with .Traces}}
+  otlp_grpc/traces:
+    endpoint: "{{.}}"
+    tls: { insecure: true }
+    timeout: 1h
+    sending_queue: { enabled: false }
+    retry_on_failure: { enabled: false }
+{{end}}
 service:
   extensions: [wal_storage{{if .Pprof}}, pprof{{end}}]
   telemetry:
@@ -100,7 +109,7 @@ service:
         - pull: { exporter: { prometheus: { host: 127.0.0.1, port: {{.MetricsPort}} } } }
   pipelines:
     logs: { receivers: [otlp_wal], exporters: [otlp_grpc] }
-    traces: { receivers: [otlp_wal], exporters: [otlp_grpc] }
+    traces: { receivers: [otlp_wal], exporters: [otlp_grpc{{if .Traces}}/traces{{end}}] }
     metrics: { receivers: [otlp_wal], exporters: [otlp_grpc] }
 {{if .Profiles}}
     profiles: { receivers: [otlp_wal], exporters: [otlp_grpc] }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
@@ -32,6 +33,7 @@ type Sink struct {
 
 	mu       sync.Mutex // guards everything below
 	down     bool
+	stall    time.Duration
 	arrived  map[ID]int
 	order    [4][]ID        // per signal, first arrivals only
 	services map[string]int // items of foreign senders, by service.name
@@ -71,6 +73,24 @@ func (s *Sink) SetDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = down
+}
+
+// SetStall makes every request wait so long before it is looked at, or until
+// its sender gives up.
+func (s *Sink) SetStall(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stall = d
+}
+
+// Arrived is how many items arrived, and how many arrivals were repetitions.
+func (s *Sink) Arrived() (items, repeated int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.arrived {
+		repeated += n - 1
+	}
+	return len(s.arrived), repeated
 }
 
 // Wait returns when done says so; done runs at every arrival, under the
@@ -133,7 +153,17 @@ type arrival struct {
 }
 
 // take records a request; the error is what the sender gets.
-func (s *Sink) take(signal Signal, arrivals []arrival) error {
+func (s *Sink) take(ctx context.Context, signal Signal, arrivals []arrival) error {
+	s.mu.Lock()
+	stall := s.stall
+	s.mu.Unlock()
+	if stall > 0 {
+		select {
+		case <-time.After(stall):
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+	}
 	// Compared outside the lock: this is the expensive part.
 	for i := range arrivals {
 		a := &arrivals[i]
@@ -185,7 +215,7 @@ type logsSink struct {
 	sink *Sink
 }
 
-func (s *logsSink) Export(_ context.Context, r plogotlp.ExportRequest) (plogotlp.ExportResponse, error) {
+func (s *logsSink) Export(ctx context.Context, r plogotlp.ExportRequest) (plogotlp.ExportResponse, error) {
 	var arrivals []arrival
 	for _, rl := range r.Logs().ResourceLogs().All() {
 		a := arrival{resource: rl.Resource()}
@@ -199,7 +229,7 @@ func (s *logsSink) Export(_ context.Context, r plogotlp.ExportRequest) (plogotlp
 		a.same = func(b Batch) bool { return equal(plogotlp.NewExportRequestFromLogs(one), b) }
 		arrivals = append(arrivals, a)
 	}
-	return plogotlp.NewExportResponse(), s.sink.take(Logs, arrivals)
+	return plogotlp.NewExportResponse(), s.sink.take(ctx, Logs, arrivals)
 }
 
 type tracesSink struct {
@@ -207,7 +237,7 @@ type tracesSink struct {
 	sink *Sink
 }
 
-func (s *tracesSink) Export(_ context.Context, r ptraceotlp.ExportRequest) (ptraceotlp.ExportResponse, error) {
+func (s *tracesSink) Export(ctx context.Context, r ptraceotlp.ExportRequest) (ptraceotlp.ExportResponse, error) {
 	var arrivals []arrival
 	for _, rs := range r.Traces().ResourceSpans().All() {
 		a := arrival{resource: rs.Resource()}
@@ -221,7 +251,7 @@ func (s *tracesSink) Export(_ context.Context, r ptraceotlp.ExportRequest) (ptra
 		a.same = func(b Batch) bool { return equal(ptraceotlp.NewExportRequestFromTraces(one), b) }
 		arrivals = append(arrivals, a)
 	}
-	return ptraceotlp.NewExportResponse(), s.sink.take(Traces, arrivals)
+	return ptraceotlp.NewExportResponse(), s.sink.take(ctx, Traces, arrivals)
 }
 
 type metricsSink struct {
@@ -229,7 +259,7 @@ type metricsSink struct {
 	sink *Sink
 }
 
-func (s *metricsSink) Export(_ context.Context, r pmetricotlp.ExportRequest) (pmetricotlp.ExportResponse, error) {
+func (s *metricsSink) Export(ctx context.Context, r pmetricotlp.ExportRequest) (pmetricotlp.ExportResponse, error) {
 	var arrivals []arrival
 	for _, rm := range r.Metrics().ResourceMetrics().All() {
 		a := arrival{resource: rm.Resource()}
@@ -248,7 +278,7 @@ func (s *metricsSink) Export(_ context.Context, r pmetricotlp.ExportRequest) (pm
 		a.same = func(b Batch) bool { return equal(pmetricotlp.NewExportRequestFromMetrics(one), b) }
 		arrivals = append(arrivals, a)
 	}
-	return pmetricotlp.NewExportResponse(), s.sink.take(Metrics, arrivals)
+	return pmetricotlp.NewExportResponse(), s.sink.take(ctx, Metrics, arrivals)
 }
 
 type profilesSink struct {
@@ -256,7 +286,7 @@ type profilesSink struct {
 	sink *Sink
 }
 
-func (s *profilesSink) Export(_ context.Context, r pprofileotlp.ExportRequest) (pprofileotlp.ExportResponse, error) {
+func (s *profilesSink) Export(ctx context.Context, r pprofileotlp.ExportRequest) (pprofileotlp.ExportResponse, error) {
 	var arrivals []arrival
 	for _, rp := range r.Profiles().ResourceProfiles().All() {
 		a := arrival{resource: rp.Resource()}
@@ -273,7 +303,7 @@ func (s *profilesSink) Export(_ context.Context, r pprofileotlp.ExportRequest) (
 		a.same = func(b Batch) bool { return equal(pprofileotlp.NewExportRequestFromProfiles(one), b) }
 		arrivals = append(arrivals, a)
 	}
-	return pprofileotlp.NewExportResponse(), s.sink.take(Profiles, arrivals)
+	return pprofileotlp.NewExportResponse(), s.sink.take(ctx, Profiles, arrivals)
 }
 
 // equal compares bytes: one encoder made both.
