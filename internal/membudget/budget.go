@@ -23,8 +23,9 @@ const maxCost = 1 << 62
 
 // Budget is one atomic count of bytes held. It is safe for concurrent use.
 type Budget struct {
-	limit uint64 // 0 = unbounded
-	held  atomic.Uint64
+	limit     uint64 // 0 = unbounded
+	held      atomic.Uint64
+	transport atomic.Uint64 // of held: what grpc-go has of messages
 }
 
 // New returns a budget of limit bytes; 0 is unbounded.
@@ -42,18 +43,19 @@ func (b *Budget) Full() bool { return b.limit != 0 && b.held.Load() >= b.limit }
 
 // TryAcquire charges n bytes unless that is refused: something is held, and n
 // more would exceed the limit (contract §7).
-func (b *Budget) TryAcquire(n uint64) bool { return b.charge(0, n) }
+func (b *Budget) TryAcquire(n uint64) bool { return b.charge(0, 0, n) }
 
-// charge adds n bytes for a holder that has own bytes of the count already. A
-// holder that is alone always gets them.
-func (b *Budget) charge(own, n uint64) bool {
+// charge adds n bytes for a holder that has own bytes of the count already;
+// aside are bytes that do not count. A holder that is alone always gets them.
+func (b *Budget) charge(own, aside, n uint64) bool {
 	if n > maxCost {
 		return false
 	}
 	for {
 		held := b.held.Load()
-		alone := held <= own
-		if held > maxCost || !alone && !b.fits(held, n) {
+		counted := held - min(held, aside)
+		alone := counted <= own
+		if held > maxCost || !alone && !b.fits(counted, n) {
 			return false
 		}
 		if b.held.CompareAndSwap(held, held+n) {

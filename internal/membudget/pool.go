@@ -47,6 +47,7 @@ func (p *bufferPool) Get(length int) *[]byte {
 	// them back.
 	if size := cap(*buf); !mem.IsBelowBufferPoolingThreshold(size) {
 		p.budget.held.Add(uint64(size))
+		p.budget.transport.Add(uint64(size))
 		p.lease(buf).held.Store(uint64(size))
 	}
 	return buf
@@ -64,6 +65,7 @@ func (p *bufferPool) Put(buf *[]byte) {
 
 func (p *bufferPool) end(l *lease) {
 	if n := l.held.Swap(0); n != 0 {
+		p.budget.transport.Add(-n)
 		p.budget.Release(n)
 	}
 }

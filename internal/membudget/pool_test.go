@@ -45,6 +45,27 @@ func TestPoolChargesCapacityWhileOut(t *testing.T) {
 	assert.Zero(t, b.Held(), "putting twice releases once")
 }
 
+func TestE01_PartsOfOtherMessagesDoNotRefuseAWholeOne(t *testing.T) {
+	b := New(64 << 10)
+	p := NewBufferPool(b, mem.DefaultBufferPool())
+	for range 8 { // others are on their way
+		defer p.Put(p.Get(16 << 10))
+	}
+	require.True(t, b.Full())
+	whole := b.NewCharge()
+	assert.False(t, whole.Grow(20<<10), "what arrives piece by piece waits")
+	assert.True(t, whole.GrowReceived(20<<10))
+	second := b.NewCharge()
+	assert.True(t, second.GrowReceived(44<<10))
+	third := b.NewCharge()
+	assert.False(t, third.GrowReceived(1), "whole ones fill the budget")
+	whole.Release()
+	assert.True(t, third.GrowReceived(1))
+	assert.False(t, third.GrowReceived(1<<63))
+	second.Release()
+	third.Release()
+}
+
 func TestPoolReleasesOnlyItsOwn(t *testing.T) {
 	b := New(0)
 	p := NewBufferPool(b, mem.NopBufferPool{})

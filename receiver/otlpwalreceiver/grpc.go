@@ -119,7 +119,7 @@ func (t *grpcTransport) export(ctx context.Context, c *grpcCall, receive func(an
 	r.charge = t.front.admission.budget.NewCharge()
 	r.buffer = c.message.buffer
 	r.payload = *r.buffer
-	if n := uint64(cap(r.payload)); !r.charge.Grow(n) {
+	if n := uint64(cap(r.payload)); !r.charge.GrowReceived(n) {
 		r.release()
 		return nil, t.refused(r, t.front.admission.noMemory(n))
 	}
