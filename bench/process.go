@@ -30,8 +30,8 @@ type childSettings struct {
 	Role      string // open, weir, sum
 	Directory string
 	Addr      string // of a server
-	Telemetry bool
-	Deliver   bool // to a consumer that takes everything, instead of one that takes nothing
+	Telemetry bool   // of the receiver itself; that of the gRPC server is always on
+	Deliver   bool   // to a consumer that takes everything, instead of one that takes nothing
 	Profile   string
 }
 

@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"net"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"google.golang.org/grpc"
@@ -60,9 +63,7 @@ func serveWeir(s childSettings) (stop func() error, err error) {
 	cfg.Admission.MaxRequests *= 2
 	set := receivertest.NewNopSettings(factory.Type())
 	var telemetry collecting
-	if s.Telemetry {
-		set.MeterProvider = telemetry.start()
-	}
+	set.MeterProvider = telemetry.start(s.Telemetry)
 	ctx := context.Background()
 	r, err := factory.CreateLogs(ctx, set, cfg, endpoint{s.Deliver})
 	if err != nil {
@@ -82,7 +83,24 @@ type collecting struct {
 	done     sync.WaitGroup
 }
 
-func (c *collecting) start() *sdkmetric.MeterProvider {
+// grpcOnly is a provider for the instruments that every gRPC server of a
+// Collector has, and for no others.
+type grpcOnly struct {
+	noop.MeterProvider
+	provider metric.MeterProvider
+}
+
+// Meter is the provider's for otelgrpc, and one that does nothing for others.
+func (p grpcOnly) Meter(name string, options ...metric.MeterOption) metric.Meter {
+	if strings.HasSuffix(name, "/otelgrpc") {
+		return p.provider.Meter(name, options...)
+	}
+	return p.MeterProvider.Meter(name, options...)
+}
+
+// start returns the provider for a receiver, with or without its own
+// instruments.
+func (c *collecting) start(own bool) metric.MeterProvider {
 	reader := sdkmetric.NewManualReader()
 	c.provider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	c.stopped = make(chan struct{})
@@ -101,13 +119,13 @@ func (c *collecting) start() *sdkmetric.MeterProvider {
 			}
 		}
 	})
+	if !own {
+		return grpcOnly{provider: c.provider}
+	}
 	return c.provider
 }
 
 func (c *collecting) stop(ctx context.Context) error {
-	if c.provider == nil {
-		return nil
-	}
 	close(c.stopped)
 	c.done.Wait()
 	return c.provider.Shutdown(ctx)
