@@ -22,7 +22,7 @@ type DamageError struct {
 	File       string // the segment's name
 	Offset     int64  // in it
 	Start, End Position
-	Items      uint64 // lost with it, if Known; else what the damaged headers say, if Stated
+	Items      uint64 // lost with it, if Known; else what the damaged headers say, if Stated; below 2³² − 1
 	Known      bool
 	Stated     bool
 	Lanes      []Lane // that have frames in the segment, if known
@@ -42,6 +42,14 @@ func (e *DamageError) Error() string {
 }
 
 func (e *DamageError) Unwrap() error { return e.Err }
+
+// lost is what the range's gap frame says of items.
+func (e *DamageError) lost() uint32 {
+	if e.Known || e.Stated {
+		return uint32(e.Items)
+	}
+	return unknownItems
+}
 
 // attrs are the event's attributes.
 func (e *DamageError) attrs(action string) map[string]any {
@@ -103,13 +111,11 @@ func (j *Journal) meet(f fsys.File, id segmentID, d *DamageError) error {
 		} else {
 			m.aside = true
 			action = "quarantined"
-			items := uint32(unknownItems)
-			if d.Known {
-				items = uint32(d.Items)
+			if d.lost() != unknownItems {
 				j.published.quarantinedItems.Add(d.Items)
 			}
 			j.published.quarantined.Add(d.End - d.Start)
-			ds.gaps = append(ds.gaps, segmentGap{id, d.Start, d.End, items})
+			ds.gaps = append(ds.gaps, segmentGap{id, d.Start, d.End, d.lost()})
 		}
 	}
 	ds.met = append(ds.met, m)

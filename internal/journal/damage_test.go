@@ -127,41 +127,52 @@ func (s *site) spoilSummary(t testing.TB, file string) {
 	})
 }
 
+// headerSays is what a damaged frame's header still says of its items.
+type headerSays uint8
+
+const (
+	nothing    headerSays = iota // it cannot be right
+	itsItems                     // how many there were
+	otherItems                   // their number, with the lowest bit flipped
+)
+
 // frameDamage is what can be wrong with one frame. off is counted from the
 // frame's first byte.
 var frameDamage = []struct {
 	name string
+	says headerSays
 	fn   func(b []byte, off int64, p place) // b is the file
 }{
-	{"checksum", func(b []byte, off int64, _ place) { b[off+1] ^= 1 }},
-	{"length", func(b []byte, off int64, _ place) { b[off+4] ^= 1 }},
-	{"length 0", func(b []byte, off int64, _ place) { copy(b[off+4:], []byte{0, 0, 0, 0}) }},
-	{"length 0xFFFFFFFF", func(b []byte, off int64, _ place) { copy(b[off+4:], []byte{255, 255, 255, 255}) }},
-	{"length beyond the end of the file", func(b []byte, off int64, _ place) { le.PutUint32(b[off+4:], uint32(len(b))) }},
-	{"length of two frames", func(b []byte, off int64, p place) { le.PutUint32(b[off+4:], 2*uint32(p.len)) }},
-	{"position", func(b []byte, off int64, _ place) { b[off+8] ^= 4 }},
-	{"high byte of the position", func(b []byte, off int64, _ place) { b[off+15] ^= 0x80 }},
-	{"received", func(b []byte, off int64, _ place) { b[off+16] ^= 1 }},
-	{"items", func(b []byte, off int64, _ place) { b[off+24] ^= 1 }},
-	{"group offset", func(b []byte, off int64, _ place) { b[off+28] ^= 1 }},
-	{"kind", func(b []byte, off int64, _ place) { b[off+32] ^= 2 }},
-	{"kind gap", func(b []byte, off int64, _ place) { b[off+32] = byte(kindGap) }},
-	{"kind summary", func(b []byte, off int64, _ place) { b[off+32] = byte(kindSummary) }},
-	{"kind 0", func(b []byte, off int64, _ place) { b[off+32] = 0 }},
-	{"flags", func(b []byte, off int64, _ place) { b[off+33] ^= 1 }},
-	{"metadata length", func(b []byte, off int64, _ place) { b[off+34] ^= 1 }},
-	{"zero bytes", func(b []byte, off int64, _ place) { b[off+36] ^= 1 }},
-	{"metadata", func(b []byte, off int64, _ place) { b[off+40] ^= 1 }},
-	{"first payload byte", func(b []byte, off int64, _ place) { b[off+40+int64(le.Uint16(b[off+34:]))] ^= 1 }},
-	{"last payload byte", func(b []byte, off int64, p place) { b[off+int64(p.len)-1] ^= 0x80 }},
-	{"a zeroed header", func(b []byte, off int64, _ place) { clear(b[off : off+40]) }},
-	{"all zeros", func(b []byte, off int64, p place) { clear(b[off : off+int64(p.len)]) }},
-	{"all ones", func(b []byte, off int64, p place) {
+	{"checksum", itsItems, func(b []byte, off int64, _ place) { b[off+1] ^= 1 }},
+	{"length", nothing, func(b []byte, off int64, _ place) { b[off+4] ^= 1 }},
+	{"length 0", nothing, func(b []byte, off int64, _ place) { copy(b[off+4:], []byte{0, 0, 0, 0}) }},
+	{"length 0xFFFFFFFF", nothing, func(b []byte, off int64, _ place) { copy(b[off+4:], []byte{255, 255, 255, 255}) }},
+	{"length beyond the end of the file", nothing, func(b []byte, off int64, _ place) { le.PutUint32(b[off+4:], uint32(len(b))) }},
+	{"length of two frames", nothing, func(b []byte, off int64, p place) { le.PutUint32(b[off+4:], 2*uint32(p.len)) }},
+	{"position", nothing, func(b []byte, off int64, _ place) { b[off+8] ^= 4 }},
+	{"high byte of the position", nothing, func(b []byte, off int64, _ place) { b[off+15] ^= 0x80 }},
+	{"received", itsItems, func(b []byte, off int64, _ place) { b[off+16] ^= 1 }},
+	{"items", otherItems, func(b []byte, off int64, _ place) { b[off+24] ^= 1 }},
+	{"group offset", itsItems, func(b []byte, off int64, _ place) { b[off+28] ^= 1 }},
+	{"another signal's kind", itsItems, func(b []byte, off int64, _ place) { b[off+32] = b[off+32]%kinds + 1 }},
+	{"more items than bytes", nothing, func(b []byte, off int64, _ place) { b[off+27] ^= 0x10 }},
+	{"kind gap", nothing, func(b []byte, off int64, _ place) { b[off+32] = byte(kindGap) }},
+	{"kind summary", nothing, func(b []byte, off int64, _ place) { b[off+32] = byte(kindSummary) }},
+	{"kind 0", nothing, func(b []byte, off int64, _ place) { b[off+32] = 0 }},
+	{"flags", nothing, func(b []byte, off int64, _ place) { b[off+33] ^= 1 }},
+	{"metadata length", itsItems, func(b []byte, off int64, _ place) { b[off+34] ^= 1 }},
+	{"zero bytes", nothing, func(b []byte, off int64, _ place) { b[off+36] ^= 1 }},
+	{"metadata", itsItems, func(b []byte, off int64, _ place) { b[off+40] ^= 1 }},
+	{"first payload byte", itsItems, func(b []byte, off int64, _ place) { b[off+40+int64(le.Uint16(b[off+34:]))] ^= 1 }},
+	{"last payload byte", itsItems, func(b []byte, off int64, p place) { b[off+int64(p.len)-1] ^= 0x80 }},
+	{"a zeroed header", nothing, func(b []byte, off int64, _ place) { clear(b[off : off+40]) }},
+	{"all zeros", nothing, func(b []byte, off int64, p place) { clear(b[off : off+int64(p.len)]) }},
+	{"all ones", nothing, func(b []byte, off int64, p place) {
 		for i := range b[off : off+int64(p.len)] {
 			b[off+int64(i)] = 0xFF
 		}
 	}},
-	{"another frame's bytes", func(b []byte, off int64, p place) { copy(b[off:off+int64(p.len)], b[64:]) }},
+	{"another frame's bytes", nothing, func(b []byte, off int64, p place) { copy(b[off:off+int64(p.len)], b[64:]) }},
 }
 
 // TestC09_DamagedFrame: under quarantine the damaged frame alone is lost,
@@ -195,7 +206,7 @@ func TestC09_DamagedFrame(t *testing.T) {
 					d.fn(b, hit.off, hit)
 					return b
 				})
-				s.damagedAt(t, hit)
+				s.damagedAt(t, hit, d.says)
 			})
 		}
 	}
@@ -218,14 +229,14 @@ func TestC09_DamageProvedByALaterGroup(t *testing.T) {
 					d.fn(b, hit.off, hit)
 					return b
 				})
-				s.damagedAt(t, hit)
+				s.damagedAt(t, hit, d.says)
 			})
 		}
 	}
 }
 
 // damagedAt expects exactly one frame to be damaged.
-func (s *site) damagedAt(t *testing.T, hit place) {
+func (s *site) damagedAt(t *testing.T, hit place, says headerSays) {
 	t.Helper()
 	pos := s.o.sent[hit.id].pos
 
@@ -247,9 +258,16 @@ func (s *site) damagedAt(t *testing.T, hit place) {
 	q.o.damaged[hit.id] = []byte{}
 	require.NoError(t, q.open())
 	assert.EqualValues(t, hit.len, q.rec.QuarantinedBytes)
-	if !q.rec.QuarantinedUnknown {
-		assert.EqualValues(t, q.o.sent[hit.id].items, q.rec.QuarantinedItems)
+	items := uint64(q.o.sent[hit.id].items)
+	switch says {
+	case nothing:
+		items = 0
+	case otherItems:
+		items ^= 1
 	}
+	assert.Equal(t, says == nothing, q.rec.QuarantinedUnknown)
+	assert.Equal(t, items, q.rec.QuarantinedItems)
+	assert.Equal(t, items, q.j.Stats().QuarantinedItems)
 	assert.False(t, q.rec.Ambiguous)
 	q.mustAppend(t, 1)
 	require.Contains(t, q.quarantined(t), string(before[hit.off:hit.off+int64(hit.len)]), "the damaged bytes are not set aside")
@@ -260,6 +278,9 @@ func (s *site) damagedAt(t *testing.T, hit place) {
 		q.fs = q.fs.Crash(nil)
 		require.NoError(t, q.open(), "the gap must be no damage")
 		assert.Zero(t, q.rec.QuarantinedBytes)
+		assert.Zero(t, q.rec.QuarantinedItems, "counted by the start that wrote the gap")
+		assert.False(t, q.rec.QuarantinedUnknown)
+		assert.Zero(t, q.j.Stats().QuarantinedItems)
 		q.close()
 	}
 }
@@ -298,6 +319,51 @@ func TestC09_SeveralDamagedFrames(t *testing.T) {
 	require.NoError(t, s.open())
 	assert.Equal(t, lost, s.rec.QuarantinedBytes)
 	s.close()
+}
+
+// TestF02_LostItemsAreCountedOnce: what a start finds lost is part of what it
+// has to account for; no later one counts it again, and what was settled is
+// not lost.
+func TestF02_LostItemsAreCountedOnce(t *testing.T) {
+	s := newSite(t, true).again(CorruptionQuarantine)
+	require.NoError(t, s.open())
+	settled := map[Lane]Position{}
+	for _, l := range testLanes {
+		settled[l] = s.o.sent[s.frames[3].id].pos
+	}
+	require.NoError(t, s.stamp(settled))
+	s.close()
+	itemsOf := func(frames ...int) (n uint64) {
+		for _, i := range frames {
+			n += uint64(s.o.sent[s.frames[i].id].items)
+		}
+		return n
+	}
+	all := itemsOf(3, 4, 5, 6, 7, 8, 9, 10, 11)
+	start := func(recovered, lost uint64, unknown bool) {
+		t.Helper()
+		require.NoError(t, s.open())
+		assert.Equal(t, recovered, s.rec.Items)
+		assert.Equal(t, lost, s.rec.QuarantinedItems)
+		assert.Equal(t, lost, s.j.Stats().QuarantinedItems)
+		assert.Equal(t, unknown, s.rec.QuarantinedUnknown)
+		s.close()
+	}
+	start(all, 0, false)
+
+	s.spoilSummary(t, s.names[0])
+	s.spoilSummary(t, s.names[1])
+	for _, i := range []int{1, 5, 9, 10} { // the first is settled, the last two are one range
+		s.flip(t, s.frames[i].file, s.frames[i].off+int64(s.frames[i].len)-1)
+		s.o.damaged[s.frames[i].id] = []byte{}
+	}
+	start(all, itemsOf(5, 9, 10), false)
+	start(all-itemsOf(5, 9, 10), 0, false)
+
+	gap := s.frames[9]
+	s.flip(t, gap.file, gap.off+25) // its count of items
+	start(all-itemsOf(5, 9, 10), 0, true)
+	start(all-itemsOf(5, 9, 10), 0, false)
 }
 
 // TestC09_QuarantineFull: without room to set the range aside quarantine
@@ -749,6 +815,23 @@ func TestC23_DamageMetByTheReader(t *testing.T) {
 			q.close()
 		})
 	}
+}
+
+// TestF02_ReadersLoseNothingSettled: damage to frames that their lane's horizon
+// has passed costs no items.
+func TestF02_ReadersLoseNothingSettled(t *testing.T) {
+	s := newSite(t, true).again(CorruptionQuarantine)
+	require.NoError(t, s.open())
+	defer s.close()
+	hit := s.frames[5]
+	of := s.o.sent[hit.id].lane
+	require.NoError(t, s.stamp(map[Lane]Position{of: s.j.Durable()}))
+	s.flip(t, hit.file, hit.off+60)
+	seen, err := s.read(s.j)
+	require.NoError(t, err)
+	assert.Len(t, seen, 11)
+	assert.Equal(t, hit.len, s.j.Stats().QuarantinedBytes)
+	assert.Zero(t, s.j.Stats().QuarantinedItems)
 }
 
 // TestC11_SecondOpener: exits at once and names the holder; the first goes on.

@@ -129,7 +129,7 @@ func FuzzC14_Frame(f *testing.F) {
 				t.Fatalf("frames and bad ranges cover %d bytes, the walk ended at %d", covered, last)
 			}
 			for off := int64(segmentHeaderLen); off < int64(len(data)); off += 17 {
-				s.itemsIn(off, int64(len(data)))
+				s.stated(off, int64(len(data)), func(Lane) Position { return Position(off) })
 			}
 		})
 	})

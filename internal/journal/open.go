@@ -18,11 +18,14 @@ import (
 
 // Recovery is what Open found.
 type Recovery struct {
-	Frames, Items, Bytes uint64 // that survive
-	TruncatedBytes       uint64 // of a torn tail
-	QuarantinedBytes     uint64
-	QuarantinedItems     uint64 // of these: items known
-	QuarantinedUnknown   bool   // some quarantined range has an unknown item count
+	Frames, Bytes uint64 // that survive
+	// Items are those to account for from here on: of surviving frames at or
+	// after their lane's horizon, and QuarantinedItems.
+	Items              uint64
+	TruncatedBytes     uint64 // of a torn tail
+	QuarantinedBytes   uint64
+	QuarantinedItems   uint64 // lost with these, as far as their headers tell and no horizon has passed them
+	QuarantinedUnknown bool   // of some quarantined range no header tells
 	// Ambiguous says that something was cut off or made a gap behind all that
 	// was proved durable: a torn write, or damage inside the very last group.
 	Ambiguous bool
@@ -55,7 +58,7 @@ func Open(f fsys.FS, cfg Config) (*Journal, Recovery, error) {
 	j.event(EventRecoveryCompleted, "The log is open", nil, map[string]any{
 		"directory": cfg.Directory, "frames": r.out.Frames, "items": r.out.Items, "bytes": r.out.Bytes,
 		"segments": j.ledger.closed + 1, "scanned": r.out.Scanned, "truncated": r.out.TruncatedBytes,
-		"quarantined": r.out.QuarantinedBytes, "ambiguous": r.out.Ambiguous, "duration": r.out.Duration,
+		"quarantined": r.out.QuarantinedBytes, "quarantined_items": r.out.QuarantinedItems, "ambiguous": r.out.Ambiguous, "duration": r.out.Duration,
 	})
 	return j, r.out, nil
 }

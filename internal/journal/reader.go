@@ -353,13 +353,18 @@ func (r *Reader) damage(why error) (*DamageError, error) {
 		Directory: r.j.cfg.Directory, File: r.id.name(), Offset: start,
 		Start: r.pos, End: r.id.position(end), Err: why,
 	}
-	var had uint64 // items ever recorded in the segment
+	var had uint64               // items ever recorded in the segment, of lanes
+	unsettled := map[Lane]bool{} // that may have lost something here
 	holed := true
 	r.j.Lock()
 	if sg := r.j.ledger.find(r.pos); sg != nil && sg.id == r.id {
 		for i := range sg.spans {
-			d.Lanes = append(d.Lanes, sg.spans[i].lane.Lane)
-			had += sg.spans[i].items
+			ln := sg.spans[i].lane
+			d.Lanes = append(d.Lanes, ln.Lane)
+			if ln.horizon < d.End {
+				unsettled[ln.Lane] = true
+				had += sg.spans[i].items
+			}
 		}
 		holed = sg.holed
 		s.end = r.id.offset(sg.end)
@@ -368,8 +373,8 @@ func (r *Reader) damage(why error) (*DamageError, error) {
 	// What the segment had less what it still has is what this range had, if
 	// it is the only one.
 	var has uint64
-	bad, _, tail, _, err := s.walk(func(h *frameHeader, _ []byte) error {
-		if h.kind.hasData() {
+	bad, _, tail, _, err := s.walk(func(h *frameHeader, tenant []byte) error {
+		if h.kind.hasData() && unsettled[Lane{string(tenant), h.kind}] {
 			has += uint64(h.items)
 		}
 		return nil
@@ -381,7 +386,17 @@ func (r *Reader) damage(why error) (*DamageError, error) {
 	if err == nil && ranges == 1 && !holed && has <= had && had-has < unknownItems {
 		d.Items, d.Known = had-has, true
 	} else {
-		d.Items, d.Stated = s.itemsIn(start, end)
+		d.Items, d.Stated = s.stated(start, end, r.j.horizon)
 	}
 	return d, nil
+}
+
+// horizon is the lane's, 0 when the log holds nothing of it.
+func (j *Journal) horizon(l Lane) Position {
+	j.Lock()
+	defer j.Unlock()
+	if ln := j.ledger.lanes[l]; ln != nil {
+		return ln.horizon
+	}
+	return 0
 }

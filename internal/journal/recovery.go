@@ -274,7 +274,6 @@ func (r *recovery) closedSegment(f *segmentFile) error {
 	s.frames, s.firstReceived, s.lastReceived = sum.frames, sum.first, sum.last
 	for _, l := range sum.lanes {
 		r.ledger.share(s, span{lane: r.lane(l.tenant, l.kind), first: l.first, last: l.last, frames: l.frames, items: l.items})
-		r.out.Items += l.items
 	}
 	r.out.Frames += s.frames
 	r.out.Bytes += s.bytes()
@@ -326,7 +325,6 @@ func (r *recovery) enter(s *segment, h *frameHeader, tenant []byte) {
 	}
 	r.ledger.record(s, ln, h.position, h.items, h.received)
 	r.out.Frames++
-	r.out.Items += uint64(h.items)
 }
 
 // scanClosed reads a closed segment frame by frame: they must end exactly at
@@ -381,7 +379,7 @@ func (r *recovery) damaged(id segmentID, b badRange) error {
 		Directory: r.cfg.Directory, File: id.name(), Offset: b.start,
 		Start: id.position(b.start), End: id.position(b.end), Err: b.why,
 	}
-	d.Items, d.Stated = r.scan.itemsIn(b.start, b.end)
+	d.Items, d.Stated = r.scan.stated(b.start, b.end, func(l Lane) Position { return r.out.Horizons[l] })
 	if r.cfg.OnCorruption != CorruptionQuarantine {
 		r.event(EventRecoveryDamage, "Damage was found in the log", b.why, d.attrs("stopped"))
 		return d
@@ -395,7 +393,7 @@ func (r *recovery) damaged(id segmentID, b badRange) error {
 	}
 	err = r.setAside(file, id, b.start, b.end, suffixDamaged)
 	if err == nil {
-		err = r.overwrite(file, id, b)
+		err = r.overwrite(file, id, b, d.lost())
 	}
 	if err == nil {
 		err = file.Datasync()
@@ -405,15 +403,20 @@ func (r *recovery) damaged(id segmentID, b badRange) error {
 	}
 	r.out.QuarantinedBytes += uint64(b.end - b.start)
 	r.published.quarantined.Add(uint64(b.end - b.start))
-	r.out.QuarantinedUnknown = true // without a summary nobody can vouch for a count
+	if d.lost() == unknownItems {
+		r.out.QuarantinedUnknown = true
+	} else {
+		r.out.QuarantinedItems += d.Items
+		r.published.quarantinedItems.Add(d.Items)
+	}
 	r.event(EventRecoveryDamage, "Damage was found in the log and set aside", b.why, d.attrs("quarantined"))
 	return nil
 }
 
-// overwrite writes a gap frame over a range; a file that ended inside it grows
-// to its end.
-func (r *recovery) overwrite(file fsys.File, id segmentID, b badRange) error {
-	gap := gapHeader(id.position(b.start), id.position(b.end), unknownItems, epochOf(r.log, id))
+// overwrite writes a gap frame over a range in which so many items are known
+// to be lost; a file that ended inside it grows to its end.
+func (r *recovery) overwrite(file fsys.File, id segmentID, b badRange, items uint32) error {
+	gap := gapHeader(id.position(b.start), id.position(b.end), items, epochOf(r.log, id))
 	if _, err := file.Pwritev([][]byte{gap}, b.start); err != nil {
 		return err
 	}
@@ -500,7 +503,7 @@ func (r *recovery) torn(file fsys.File, id segmentID, b badRange) error {
 		"file": id.name(), "offset": b.start, "start": id.position(b.start), "end": id.position(b.end),
 		"action": "gap", "ambiguous": true,
 	})
-	return r.overwrite(file, id, b)
+	return r.overwrite(file, id, b, unknownItems)
 }
 
 // cutTail cuts off what follows the last frame and says whether nothing of it
@@ -564,6 +567,10 @@ func (r *recovery) countLanes() error {
 			return err
 		}
 	}
+	r.out.Items = r.out.QuarantinedItems
+	for _, n := range r.out.LaneItems {
+		r.out.Items += n
+	}
 	return nil
 }
 
@@ -578,27 +585,13 @@ func (r *recovery) countInside(s *segment) error {
 	defer file.Close()
 	hop := scanner{buf: make([]byte, 16<<10)}
 	hop.reset(file, r.log, s.id, s.id.offset(s.end))
-	for off := int64(segmentHeaderLen); off < hop.end; {
-		w, err := hop.window(off, frameHeaderLen+tenantPrefix)
-		if err != nil || len(w) < frameHeaderLen {
-			return err
+	_, err = hop.headers(segmentHeaderLen, hop.end, func(h *frameHeader, tenant []byte, named bool) {
+		ln := r.ledger.lanes[Lane{string(tenant), h.kind}]
+		if named && ln != nil && h.position >= ln.horizon && r.straddles(ln, s) {
+			r.out.LaneItems[ln.Lane] += uint64(h.items)
 		}
-		h := decodeFrameHeader(w)
-		if h.check(s.id.position(off), uint64(hop.end-off)) != nil {
-			return nil // the reader will meet it and say so
-		}
-		if h.kind.hasData() {
-			meta := w[frameHeaderLen:]
-			if tenant, ok := tenantOf(meta[:min(len(meta), int(h.metadata))]); ok {
-				ln := r.ledger.lanes[Lane{string(tenant), h.kind}]
-				if ln != nil && h.position >= ln.horizon && r.straddles(ln, s) {
-					r.out.LaneItems[ln.Lane] += uint64(h.items)
-				}
-			}
-		}
-		off += int64(h.framed())
-	}
-	return nil
+	})
+	return err // where the headers end early the reader will meet damage and say so
 }
 
 // straddles says whether the lane's horizon lies inside its share of s.

@@ -281,23 +281,45 @@ func (s *scanner) walk(fn func(*frameHeader, []byte) error) (bad []badRange, las
 	return bad, off, tailNone, nil, nil
 }
 
-// itemsIn is how many items the frames of a damaged range say they had, if
-// their headers chain to its end. What damaged them may have damaged that too.
-func (s *scanner) itemsIn(start, end int64) (items uint64, stated bool) {
-	for off := start; off < end; {
+// headers calls fn for every frame from off to end as their headers have it:
+// they are believed as long as they chain, and no checksum is looked at. It
+// reports whether they reach end exactly. named is false where the metadata
+// cannot be read.
+func (s *scanner) headers(off, end int64, fn func(h *frameHeader, tenant []byte, named bool)) (whole bool, err error) {
+	var h frameHeader
+	for off < end {
 		if s.end-off < frameHeaderLen {
-			return 0, false
+			return false, nil
 		}
-		w, err := s.window(off, frameHeaderLen)
+		w, err := s.window(off, frameHeaderLen+tenantPrefix)
 		if err != nil {
-			return 0, false
+			return false, err
 		}
-		h := decodeFrameHeader(w)
-		if h.check(s.id.position(off), uint64(end-off)) != nil || !h.kind.hasData() {
-			return 0, false
+		h = decodeFrameHeader(w)
+		if h.check(s.id.position(off), uint64(end-off)) != nil {
+			return false, nil
 		}
-		items += uint64(h.items)
+		meta := w[frameHeaderLen:]
+		tenant, named := tenantOf(meta[:min(len(meta), int(h.metadata))])
+		fn(&h, tenant, named)
 		off += int64(h.framed())
 	}
-	return items, true
+	return true, nil
+}
+
+// stated is how many items the frames of a damaged range say they had, without
+// those that their lane's horizon has passed. ok is false when one of the
+// headers cannot be right; where all can be, what damaged the frames may still
+// have changed a count.
+func (s *scanner) stated(start, end int64, horizon func(Lane) Position) (items uint64, ok bool) {
+	sound := true
+	whole, err := s.headers(start, end, func(h *frameHeader, tenant []byte, named bool) {
+		switch {
+		case !h.kind.hasData() || h.items > h.payload(): // every item takes a byte at least
+			sound = false
+		case !named || h.position >= horizon(Lane{string(tenant), h.kind}):
+			items += uint64(h.items)
+		}
+	})
+	return items, sound && whole && err == nil && items < unknownItems
 }

@@ -25,7 +25,7 @@ type Stats struct {
 	Unattempted            bool   // a segment became eligible that no pass has looked at
 	Prepared               bool   // the next segment is ready
 	QuarantinedBytes       uint64 // set aside since the log was opened, recovery included
-	QuarantinedItems       uint64 // of these: items known
+	QuarantinedItems       uint64 // lost with these, as far as known
 }
 
 // published mirrors what the journal lock guards.
