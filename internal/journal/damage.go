@@ -189,7 +189,9 @@ func (j *Journal) writeGap(g segmentGap) error {
 
 // Copies in quarantine/ are named after the segment, the position and the log,
 // for a fresh log beside old copies must overwrite none of them:
-// <segment's name without .wal>-<16 hex position>-<8 hex log id>.damaged or .torn.
+// <segment's name without .wal>-<16 hex position>-<8 hex log id>.damaged or .torn,
+// with -1, -2… before the dot where another copy has the name: a gap frame can
+// be damaged in its turn.
 const (
 	suffixDamaged = ".damaged" // an acknowledged frame may have been in it
 	suffixTorn    = ".torn"    // behind all that was proved: nothing acknowledged was in it
@@ -198,14 +200,25 @@ const (
 var errQuarantineFull = errors.New("quarantine_max_bytes is reached")
 
 // setAside copies the bytes [from, to) of a segment's file into quarantine/,
-// durably. Repeating it changes nothing. Torn copies make room, oldest first,
-// for others.
+// durably. Repeating it changes nothing, and nothing but zeros is ever replaced
+// in a copy. Torn copies make room, oldest first, for others.
 func (j *Journal) setAside(f fsys.File, id segmentID, from, to int64, suffix string) error {
 	dir := j.path(quarantineName)
 	if err := j.makeDir(dir); err != nil {
 		return err
 	}
-	name := fmt.Sprintf("%s-%016x-%x%s", strings.TrimSuffix(id.name(), segmentSuffix), id.position(from), j.log[:4], suffix)
+	stem := fmt.Sprintf("%s-%016x-%x", strings.TrimSuffix(id.name(), segmentSuffix), id.position(from), j.log[:4])
+	name := stem + suffix
+	for n := 1; ; n++ {
+		other, err := j.isOther(filepath.Join(dir, name), f, from, to)
+		if err != nil {
+			return err
+		}
+		if !other {
+			break
+		}
+		name = fmt.Sprintf("%s-%d%s", stem, n, suffix)
+	}
 	if err := j.makeQuarantineRoom(dir, name, uint64(to-from)); err != nil {
 		return err
 	}
@@ -224,6 +237,43 @@ func (j *Journal) setAside(f fsys.File, id segmentID, from, to int64, suffix str
 		return err
 	}
 	return j.syncNew(dir, name)
+}
+
+// isOther says whether a copy holds anything but the bytes [from, to) of src.
+// One that was begun before a crash has zeros, or its end, where some are
+// missing.
+func (j *Journal) isOther(name string, src fsys.File, from, to int64) (bool, error) {
+	there, err := j.fs.OpenFile(name, os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer there.Close()
+	info, err := there.Stat()
+	if err != nil || info.Size > to-from {
+		return true, err
+	}
+	half := min(scanBuffer, info.Size)
+	buf := make([]byte, 2*half)
+	for off := int64(0); off < info.Size; off += half {
+		a, b := buf[:min(half, info.Size-off)], buf[half:]
+		if _, err := there.ReadAt(a, off); err != nil && !errors.Is(err, io.EOF) {
+			return false, err
+		}
+		n, err := src.ReadAt(b[:len(a)], from+off)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return false, err
+		}
+		clear(b[n:])
+		for i, c := range a {
+			if c != 0 && c != b[i] {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 // syncNew makes the entry of a new file durable. When that fails the file goes

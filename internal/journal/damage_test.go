@@ -415,6 +415,80 @@ func TestC09_FreshLogBesideOldCopies(t *testing.T) {
 	assert.Len(t, fresh.quarantined(t), 2*len(first))
 }
 
+// TestC09_DamagedAgain: what is set aside a second time, at the same position,
+// replaces no copy.
+func TestC09_DamagedAgain(t *testing.T) {
+	s := newSite(t, true).again(CorruptionQuarantine)
+	hit := s.frames[9]
+	var want []string
+	setAside := func(copies int) {
+		t.Helper()
+		require.NoError(t, s.open())
+		s.close()
+		names, err := s.fs.ReadDir(path.Join(logDir, quarantineName))
+		require.NoError(t, err)
+		require.Len(t, names, copies)
+		var have []string
+		for _, n := range names {
+			data, err := s.fs.ReadFile(path.Join(logDir, quarantineName, n))
+			require.NoError(t, err)
+			have = append(have, string(data))
+		}
+		require.ElementsMatch(t, want, have)
+	}
+	s.o.damaged[hit.id] = []byte{}
+	for i, off := range []int64{50, 1, 25} { // the payload, then the gap's header, twice
+		s.edit(t, hit.file, func(b []byte) []byte {
+			b[hit.off+off] ^= 0x10
+			want = append(want, string(b[hit.off:hit.off+int64(hit.len)]))
+			return b
+		})
+		setAside(i + 1)
+	}
+	for i := range 2 { // a segment's header
+		s.edit(t, hit.file, func(b []byte) []byte {
+			b[20+i] ^= 0x10
+			want = append(want, string(b[:segmentHeaderLen]))
+			return b
+		})
+		setAside(4 + i)
+	}
+}
+
+// TestC09_InterruptedCopy: a copy that a crash left unfinished, in whatever
+// state, is finished in its place.
+func TestC09_InterruptedCopy(t *testing.T) {
+	clean := newSite(t, true).again(CorruptionQuarantine)
+	hit := clean.frames[9]
+	clean.flip(t, hit.file, hit.off+50)
+	clean.o.damaged[hit.id] = []byte{}
+	whole := clean.again(CorruptionQuarantine)
+	require.NoError(t, whole.open())
+	whole.close()
+	names, err := whole.fs.ReadDir(path.Join(logDir, quarantineName))
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+	name := path.Join(logDir, quarantineName, names[0])
+	data, err := whole.fs.ReadFile(name)
+	require.NoError(t, err)
+	for _, begun := range [][]byte{
+		{}, data[:100], make([]byte, len(data)), append(make([]byte, 100), data[100:200]...), data,
+	} {
+		s := clean.again(CorruptionQuarantine)
+		require.NoError(t, s.fs.Mkdir(path.Join(logDir, quarantineName), 0o700))
+		require.NoError(t, s.fs.WriteFile(name, begun))
+		s.cfg.QuarantineMaxBytes = hit.len // no room for two
+		require.NoError(t, s.open())
+		s.close()
+		names, err := s.fs.ReadDir(path.Join(logDir, quarantineName))
+		require.NoError(t, err)
+		require.Equal(t, []string{path.Base(name)}, names)
+		after, err := s.fs.ReadFile(name)
+		require.NoError(t, err)
+		require.Equal(t, data, after)
+	}
+}
+
 // logDamage is what can be wrong with a log's files. Damage that cost
 // something refuses to open under any policy, naming what says names; damage
 // that did not is mended.
