@@ -184,6 +184,7 @@ func (j *Journal) writeGap(g segmentGap) error {
 	if err == nil {
 		err = f.Datasync()
 	}
+	j.measure(f, s)
 	return errors.Join(err, f.Close())
 }
 

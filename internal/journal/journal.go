@@ -36,6 +36,7 @@ type Journal struct {
 	behind      uint64 // reserved bytes queued behind a rotation
 	rotation    rotation
 	nextOrdinal uint32
+	besides     uint64    // what the directory's other files took at the last look
 	born        time.Time // when the current segment began to age
 	closed      bool
 
@@ -43,6 +44,7 @@ type Journal struct {
 	upkeep upkeep     // guarded by its own mutex
 	letter letters    // guarded by its own mutex
 	damage damages    // guarded by its own mutex
+	fixed  uint64     // of besides: what never changes while the log is open
 	tails  sync.Mutex // whoever writes behind the end of a closed segment holds it
 	tasks  sync.WaitGroup
 

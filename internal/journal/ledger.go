@@ -22,6 +22,7 @@ type ledger struct {
 	closedBytes uint64 // of these: in closed segments
 	closed      int    // closed segments retained
 	sealed      int    // segments with charged bytes past their end
+	disk        uint64 // what the segments' files take, each as of when it was last measured
 	held        int    // tenants with a frame in a segment
 	seatsTaken  int    // tenants with a frame only in the queue
 
@@ -45,6 +46,7 @@ type segment struct {
 	id      segmentID
 	end     Position // closed: the base of the next; current: the durable end of its frames
 	extra   uint64   // charged bytes past the end that could not be cut off
+	disk    uint64   // allocated bytes of its file when last measured
 	created int64    // header's, unix ns
 	closed  bool
 	state   segmentState
@@ -279,9 +281,18 @@ func (l *ledger) charge(n uint64) {
 	s.extra += n
 }
 
+// occupies notes what a segment's file takes on disk.
+func (l *ledger) occupies(s *segment, disk uint64) {
+	if s.state != segmentGone { // a summary may be written to one that is unlinked
+		l.disk += disk - s.disk
+		s.disk = disk
+	}
+}
+
 // remove takes a reclaimed segment out of all figures. Amortised
 // O(lanes of the segment).
 func (l *ledger) remove(s *segment) {
+	l.occupies(s, 0)
 	s.state = segmentGone
 	l.closed--
 	n := s.bytes() + s.extra

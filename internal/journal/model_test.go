@@ -133,8 +133,12 @@ func (m *model) Stamp(t *rapid.T) {
 			frontiers[l] = rapid.SampledFrom(m.frames).Draw(t, "frontier").pos
 		}
 	}
+	m.j.tasks.Wait() // what it does beside changes sizes
 	if err := m.j.Stamp(frontiers); err != nil {
 		t.Fatal(err)
+	}
+	if disk, want := m.j.Stats().Disk, occupied(t, m.fs); disk != want {
+		t.Fatalf("%d bytes on disk; the files take %d", disk, want)
 	}
 	m.seen = true
 	for l, p := range frontiers {

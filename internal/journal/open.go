@@ -343,7 +343,7 @@ func (r *recovery) finish() error {
 	for r.ledger.settle(settleSteps) {
 	}
 	r.queue.tail = r.tailOfCurrent()
-	r.publish()
+	r.measureAll()
 	r.lookAtDisk()
 	if err := r.countLanes(); err != nil {
 		return err

@@ -11,6 +11,8 @@ import (
 	"math"
 	"path/filepath"
 	"strings"
+
+	"github.com/otelweir/weir/internal/fsys"
 )
 
 // Plan is one pass of reclaiming: chosen under the journal lock, carried out
@@ -231,19 +233,71 @@ func (j *Journal) sweep() {
 	}
 }
 
-// lookAtDisk measures what the directory takes, as du does, for wal.disk.size.
+// lookAtDisk brings wal.disk.size up to date: what the current segment, the
+// prepared one, dead letters and quarantine take. Closed segments do not
+// change, and are many.
 func (j *Journal) lookAtDisk() {
-	var total uint64
-	for _, dir := range [...]string{j.cfg.Directory, j.path(deadLetterName), j.path(quarantineName)} {
-		entries, err := j.fs.List(dir)
+	j.Lock()
+	current := j.ledger.current()
+	j.Unlock()
+	if info, err := j.fs.Lstat(j.path(current.id.name())); err == nil {
+		j.Lock()
+		if !current.closed { // else whoever ended it measures it
+			j.ledger.occupies(current, uint64(info.Blocks))
+		}
+		j.Unlock()
+	}
+	besides := j.fixed
+	if info, err := j.fs.Lstat(j.path(preparedName)); err == nil {
+		besides += uint64(info.Blocks)
+	}
+	for _, dir := range [...]string{deadLetterName, quarantineName} {
+		entries, err := j.fs.List(j.path(dir))
 		if err != nil {
-			continue
+			continue // there is none, or nobody can tell
 		}
 		for _, e := range entries {
-			total += uint64(e.Blocks)
+			besides += uint64(e.Blocks)
 		}
 	}
-	j.published.disk.Store(total)
+	j.Lock()
+	j.besides = besides
+	j.publish()
+	j.Unlock()
+}
+
+// measure notes what a segment's file takes on disk.
+func (j *Journal) measure(f fsys.File, s *segment) {
+	info, err := f.Stat()
+	if err != nil {
+		return // what was known of it stays
+	}
+	j.Lock()
+	j.ledger.occupies(s, uint64(info.Blocks))
+	j.publish()
+	j.Unlock()
+}
+
+// measureAll measures every file in the directory, once.
+func (r *recovery) measureAll() {
+	entries, err := r.fs.List(r.cfg.Directory)
+	if err != nil {
+		r.warn("The log's size on disk is not known", err)
+		return
+	}
+	segments := r.ledger.segments // in the order of their names, as the entries are
+	for _, e := range entries {
+		id, ok := parseSegmentName(e.Name)
+		for ok && len(segments) > 0 && segments[0].id.before(id) {
+			segments = segments[1:]
+		}
+		switch {
+		case ok && len(segments) > 0 && segments[0].id == id:
+			r.ledger.occupies(segments[0], uint64(e.Blocks))
+		case e.Name != preparedName && e.Mode.IsRegular():
+			r.fixed += uint64(e.Blocks)
+		}
+	}
 }
 
 // need is the most a log takes on its volume, in bytes (log-format "Disk").

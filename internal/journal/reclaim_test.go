@@ -12,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/otelweir/weir/internal/fsys"
 	"github.com/otelweir/weir/internal/fsys/crashfs"
 )
 
@@ -293,4 +295,127 @@ func TestAgedSegments(t *testing.T) {
 	require.Equal(t, Rotation{}, due(), "at the ceiling the segment is used on")
 	require.NoError(t, withTurn(j, j.RotateIfAged))
 	require.Equal(t, 2, segments())
+}
+
+// occupied is what the files in the log's directory and below take.
+func occupied(t require.TestingT, f *crashfs.FS) (total uint64) {
+	c := f.Clone()
+	for _, dir := range []string{"", deadLetterName, quarantineName} {
+		infos, err := c.List(path.Join("/wal", dir))
+		if dir == "" {
+			require.NoError(t, err)
+		}
+		for _, i := range infos {
+			if i.Mode.IsRegular() {
+				total += uint64(i.Blocks)
+			}
+		}
+	}
+	return total
+}
+
+// TestDiskSize: wal.disk.size is what the files take, whatever became of them.
+func TestDiskSize(t *testing.T) {
+	f, j := onCrashFS(t, func(c *Config) { c.OnCorruption = CorruptionQuarantine })
+	look := func(what string) {
+		t.Helper()
+		j.tasks.Wait()
+		require.NoError(t, j.Stamp(nil))
+		require.Equal(t, occupied(t, f), j.Stats().Disk, what)
+	}
+	look("a fresh log")
+	whole := 5*crashfs.BlockSize - segmentHeaderLen - int(newFrame(t, logs, 0, 0).FramedLen()) // its segment ends with a block
+	var at []Position
+	for i := range 4 {
+		p, err := commit(j, newFrame(t, logs, i, whole))
+		require.NoError(t, err)
+		at = append(at, p)
+		look("it grows, and the next segment is there")
+		if i < 3 {
+			require.NoError(t, withTurn(j, j.RotateForced))
+			look("the one before it is cut to its length")
+		}
+	}
+	frames := readAll(t, j, 0)
+	require.NoError(t, j.WriteDeadLetter(frames[0], "why", 1<<20))
+	look("a dead letter")
+
+	name := j.path(segmentID{at[1], 1}.name())
+	data, err := f.ReadFile(name)
+	require.NoError(t, err)
+	data[1000] ^= 1
+	require.NoError(t, f.WriteFile(name, data))
+	require.Len(t, readAll(t, j, 0), 3)
+	look("a copy in quarantine")
+	require.NoError(t, withTurn(j, j.Discharge))
+	look("a gap, and no summary any more")
+
+	require.NoError(t, j.Stamp(map[Lane]Position{logs: at[1]}))
+	before := j.Stats().Disk
+	_, removed, _ := pass(j, 10)
+	require.Equal(t, 1, removed)
+	require.Equal(t, occupied(t, f), j.Stats().Disk, "at once")
+	require.Less(t, j.Stats().Disk, before)
+
+	f.Inject(crashfs.Fault{Op: crashfs.OpDatasync, Match: "*-00000003.wal", Times: 1, Err: syscall.EIO})
+	_, err = commit(j, newFrame(t, logs, 9, 20_000))
+	require.Error(t, err)
+	_, err = commit(j, newFrame(t, logs, 9, 20_000))
+	require.NoError(t, err)
+	require.Equal(t, 1, j.Stats().Sealed)
+	look("a sealed segment")
+
+	require.NoError(t, f.WriteFile("/wal/notes", make([]byte, 10_000)))
+	require.NoError(t, j.Close())
+	j, _, err = Open(f, j.cfg)
+	require.NoError(t, err)
+	defer j.Close()
+	require.Equal(t, occupied(t, f), j.Stats().Disk, "at open, with what is not the log's")
+}
+
+// listCounter counts the entries of directories that were listed.
+type listCounter struct {
+	fsys.FS
+	entries int
+}
+
+func (c *listCounter) List(dir string) ([]fsys.Info, error) {
+	infos, err := c.FS.List(dir)
+	c.entries += len(infos)
+	return infos, err
+}
+
+// TestAPassDoesNotLookAtEverySegment: what maintenance asks of the file system
+// does not grow with the number of segments.
+func TestAPassDoesNotLookAtEverySegment(t *testing.T) {
+	f := crashfs.New(0)
+	c := &listCounter{FS: f}
+	cfg := testConfig("/wal")
+	cfg.Now = time.Now
+	j, _, err := Open(c, cfg)
+	require.NoError(t, err)
+	defer j.Close()
+	cost := func() (calls int) {
+		j.tasks.Wait()
+		c.entries = 0
+		begun := f.Calls(crashfs.Any)
+		require.NoError(t, j.Stamp(nil))
+		_, removed, _ := pass(j, 10)
+		require.Zero(t, removed)
+		assert.Zero(t, c.entries, "files looked at one by one")
+		return f.Calls(crashfs.Any) - begun
+	}
+	rotate := func(n int) {
+		for i := range n {
+			_, err := commit(j, newFrame(t, logs, i, 100))
+			require.NoError(t, err)
+			require.NoError(t, withTurn(j, j.RotateForced))
+		}
+	}
+	rotate(2)
+	few := cost()
+	rotate(60)
+	require.Equal(t, 62, j.Stats().ClosedRetained)
+	assert.Equal(t, few, cost())
+	assert.LessOrEqual(t, few, 10)
 }

@@ -11,7 +11,7 @@ import (
 // They belong together only as far as they were published together.
 type Stats struct {
 	Unreclaimed, Unflushed uint64 // bytes
-	Disk                   uint64 // bytes allocated in the directory as of the last look
+	Disk                   uint64 // bytes that the directory's files take, of those that change as of the last look
 	ClosedRetained, Sealed int
 	MaxSegments            int   // in effect: what STATE has room for may be less than configured
 	MaxTenants             int   // likewise
@@ -46,6 +46,7 @@ func (j *Journal) publish() {
 	p, l := &j.published, &j.ledger
 	p.unreclaimed.Store(l.unreclaimed)
 	p.unflushed.Store(l.reserved)
+	p.disk.Store(l.disk + j.besides)
 	p.closed.Store(int64(l.closed))
 	p.sealed.Store(int64(l.sealed))
 	p.eligible.Store(int64(len(l.eligible)))

@@ -133,14 +133,20 @@ type closedFile struct {
 	segment *segment
 }
 
-// summarise writes a closed segment's summary behind its end and cuts off the
-// rest of the file. Nothing depends on its success: a segment without a
-// summary is scanned. It runs beside everything else; the closed segment's
-// figures no longer change.
+// summarise finishes a closed segment's file, beside everything else: nobody
+// writes to it any more.
 func (j *Journal) summarise(c *closedFile) {
 	j.tails.Lock()
 	defer j.tails.Unlock()
-	defer c.file.Close()
+	j.writeSummary(c)
+	j.measure(c.file, c.segment)
+	_ = c.file.Close() // what had to be durable is, or was said not to be
+}
+
+// writeSummary writes a closed segment's summary behind its end and cuts off
+// the rest of the file. Nothing depends on its success: a segment without a
+// summary is scanned.
+func (j *Journal) writeSummary(c *closedFile) {
 	j.Lock()
 	s := *c.segment
 	// Charged bytes behind the end mean a failed fdatasync or truncation: then
