@@ -18,7 +18,7 @@ import (
 )
 
 // Config is the configuration of the otlp_wal receiver. Zero means "derived"
-// where a field says so; [Config.resolve] does that.
+// where a field says so.
 type Config struct {
 	// Protocols are those the receiver serves; at least one.
 	Protocols Protocols `mapstructure:"protocols"`
@@ -35,6 +35,8 @@ type Config struct {
 	// with a frame and restored at delivery.
 	MetadataKeys []string       `mapstructure:"metadata_keys"`
 	Delivery     DeliveryConfig `mapstructure:"delivery"`
+
+	defaulted defaulted
 
 	// prevent unkeyed literal initialization
 	_ struct{}
@@ -104,7 +106,7 @@ type WALConfig struct {
 // AdmissionConfig bounds what clients can make the process hold.
 type AdmissionConfig struct {
 	// MaxInFlightBytes bounds the bytes of requests held at once; 0 =
-	// unbounded.
+	// unbounded. Not configured, it is less where memory is limited.
 	MaxInFlightBytes Size `mapstructure:"max_in_flight_bytes"`
 	// MaxRequests bounds the requests being received or committed, over all
 	// connections and protocols.
@@ -135,11 +137,14 @@ type TenantConfig struct {
 
 // DeliveryConfig is how the log is delivered to the pipelines.
 type DeliveryConfig struct {
-	Consumers        int           `mapstructure:"consumers"`
-	Timeout          time.Duration `mapstructure:"timeout"`
-	MaxInFlightBytes Size          `mapstructure:"max_in_flight_bytes"`
-	Group            GroupConfig   `mapstructure:"group"`
-	Retry            RetryConfig   `mapstructure:"retry"`
+	Consumers int           `mapstructure:"consumers"`
+	Timeout   time.Duration `mapstructure:"timeout"`
+	// MaxInFlightBytes bounds the estimated size, decoded, of what is being
+	// delivered; 0 = unbounded. Not configured, it is less where memory is
+	// limited.
+	MaxInFlightBytes Size        `mapstructure:"max_in_flight_bytes"`
+	Group            GroupConfig `mapstructure:"group"`
+	Retry            RetryConfig `mapstructure:"retry"`
 
 	OnPermanentError   string        `mapstructure:"on_permanent_error"`
 	PermanentGrace     time.Duration `mapstructure:"permanent_grace"`
@@ -235,7 +240,7 @@ func createDefaultConfig() component.Config {
 			ReserveCheck:          reserveWarn,
 		},
 		Admission: AdmissionConfig{
-			MaxInFlightBytes: 256 * MiB,
+			MaxInFlightBytes: defaultInFlight,
 			MaxRequests:      64,
 			BodyTimeout:      10 * time.Second,
 			MaxNesting:       32,
@@ -244,7 +249,7 @@ func createDefaultConfig() component.Config {
 		Delivery: DeliveryConfig{
 			Consumers:        10,
 			Timeout:          5 * time.Minute,
-			MaxInFlightBytes: 128 * MiB,
+			MaxInFlightBytes: defaultDelivery,
 			Group:            GroupConfig{MaxItems: 8192, MaxBytes: 4 * MiB},
 			Retry: RetryConfig{
 				InitialInterval:     time.Second,
@@ -258,6 +263,7 @@ func createDefaultConfig() component.Config {
 			OnMissingPipeline:  policyKeep,
 			RequireSynchronous: true,
 		},
+		defaulted: defaulted{inFlight: true, delivery: true},
 	}
 }
 
@@ -386,11 +392,14 @@ func (c *AdmissionConfig) validate(p *problems) {
 // validateInFlight wants room for a few of the largest requests: otherwise
 // they would refuse each other for ever.
 func (c *Config) validateInFlight(p *problems) {
-	limit := max(c.grpcLimit(), c.httpLimit())
+	limit := c.transportLimit()
 	if budget := c.Admission.MaxInFlightBytes; budget != 0 && budget/4 < limit {
 		p.add("admission.max_in_flight_bytes", budget, fmt.Sprintf("must be 0 (unbounded) or at least 4 × the larger transport limit of %s: large requests would refuse each other", limit))
 	}
 }
+
+// transportLimit is the largest request that any protocol takes.
+func (c *Config) transportLimit() Size { return max(c.grpcLimit(), c.httpLimit()) }
 
 // grpcLimit is the largest gRPC message in bytes, with its default; 0 without
 // gRPC. One MiB more than a frame, so that a request that is too large meets

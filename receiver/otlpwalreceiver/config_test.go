@@ -92,6 +92,7 @@ func TestREADMEShowsEveryKeyWithItsDefault(t *testing.T) {
 	want.Protocols.GRPC.GetOrInsertDefault()
 	want.Protocols.HTTP.GetOrInsertDefault()
 	want.MetadataKeys = []string{}
+	want.defaulted = defaulted{}
 	assert.Equal(t, want, cfg)
 
 	// Every key of ours is there. Embedded servers have their own READMEs.
@@ -135,6 +136,7 @@ func TestB13_EveryKey(t *testing.T) {
 		OnPermanentError: "drop", PermanentGrace: time.Minute, DeadLetterMaxBytes: 2 * MiB, OnMissingPipeline: "dead_letter",
 		RequireSynchronous: false,
 	}
+	want.defaulted = defaulted{}
 	assert.Equal(t, want, cfg)
 
 	assert.Equal(t, 10*GiB, cfg.WAL.limit())

@@ -28,6 +28,10 @@ var grpcServices = [...]string{
 
 const exportMethod = "Export"
 
+// maxStreamWorkers bounds the goroutines that are kept for requests to come;
+// beyond them, a request has its own.
+const maxStreamWorkers = 128
+
 // grpcTransport serves OTLP over gRPC. A service without a pipeline is not
 // registered: grpc-go answers UNIMPLEMENTED.
 type grpcTransport struct {
@@ -52,6 +56,9 @@ func (t *grpcTransport) server(ctx context.Context, cfg *configgrpc.ServerConfig
 		configgrpc.WithGrpcServerOption(grpc.StatsHandler(streamEnds{})),
 		configgrpc.WithGrpcServerOption(grpc.ForceServerCodecV2(newRawCodec())),
 		configgrpc.WithGrpcServerOption(experimental.BufferPool(pool)),
+		// A goroutine that serves one request after the other has the stack it
+		// needs; a new one for each request grows its own every time.
+		configgrpc.WithGrpcServerOption(grpc.NumStreamWorkers(uint32(min(t.front.admission.maxRequests, maxStreamWorkers)))),
 		// Stop returns when the last handler has: the log is closed after it.
 		configgrpc.WithGrpcServerOption(grpc.WaitForHandlers(true)),
 	)

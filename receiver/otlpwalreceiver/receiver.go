@@ -28,6 +28,7 @@ type walReceiver struct {
 	next delivery.Consumers
 
 	fs          fsys.FS
+	memory      func() memory
 	maintenance maintenance.Config // of maintenance: internal
 
 	// What start built, in that order; nil and zero before.
@@ -44,12 +45,13 @@ type walReceiver struct {
 }
 
 func newReceiver(cfg *Config, set receiver.Settings) *walReceiver {
-	return &walReceiver{cfg: cfg, set: set, fs: fsys.OS, maintenance: maintenance.NewDefaultConfig(), bound: make(chan struct{})}
+	return &walReceiver{cfg: cfg, set: set, fs: fsys.OS, memory: processMemory, maintenance: maintenance.NewDefaultConfig(), bound: make(chan struct{})}
 }
 
 // start opens the log and begins to maintain and deliver it; only then does it
 // bind the listeners. After an error nothing is left open.
 func (r *walReceiver) start(ctx context.Context, host component.Host) error {
+	r.fitMemory()
 	for _, w := range r.cfg.warnings() {
 		r.set.Logger.Warn(w)
 	}
@@ -61,6 +63,22 @@ func (r *walReceiver) start(ctx context.Context, host component.Host) error {
 		}
 	}
 	return nil
+}
+
+// fitMemory makes the budgets fit what the process may use.
+func (r *walReceiver) fitMemory() {
+	m := r.memory()
+	if m.limit == 0 {
+		return
+	}
+	r.cfg = r.cfg.within(m)
+	r.set.Logger.Info("Memory is limited: a budget that is not configured takes its share at most",
+		zap.String("source", m.source), zap.Stringer("limit", m.limit),
+		zap.Stringer("admission.max_in_flight_bytes", r.cfg.Admission.MaxInFlightBytes),
+		zap.Stringer("delivery.max_in_flight_bytes", r.cfg.Delivery.MaxInFlightBytes))
+	if w := r.cfg.memoryWarning(m); w != "" {
+		r.set.Logger.Warn(w)
+	}
 }
 
 // openLog locks the directory and recovers what is in it.

@@ -84,11 +84,12 @@ func (s *servers) startGRPC(ctx context.Context, cfg *Config, f *front, served [
 	if err != nil {
 		return fmt.Errorf("protocols.grpc: %w", err)
 	}
+	s.grpc = server // its workers run already, and end when it is stopped
 	listener, err := sc.NetAddr.Listen(ctx)
 	if err != nil {
 		return fmt.Errorf("protocols.grpc.endpoint: %w", err)
 	}
-	s.grpc, s.grpcAddr = server, listener.Addr()
+	s.grpcAddr = listener.Addr()
 	set.Logger.Info("Serving gRPC", zap.Stringer("endpoint", listener.Addr()))
 	s.serve(host, func() error { return server.Serve(listener) }, grpc.ErrServerStopped)
 	return nil

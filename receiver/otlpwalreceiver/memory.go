@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package otlpwalreceiver
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"runtime/debug"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+	"go.opentelemetry.io/collector/confmap"
+)
+
+// Defaults of the two budgets. Where the process's memory is limited, a budget
+// that is not configured takes at most its share of that: the rest is for what
+// grpc-go holds of messages on their way, and for garbage. The measurements
+// behind the numbers are in docs/performance.md.
+const (
+	defaultInFlight = 256 * MiB
+	defaultDelivery = 128 * MiB
+
+	inFlightShare = 4
+	deliveryShare = 8
+
+	// window is what a decompressor holds, as measured (TestE02_Bombs); the
+	// largest is zstd's.
+	window = 16 * MiB
+)
+
+// memory is what the process may use.
+type memory struct {
+	limit  Size   // 0 = unlimited, as far as we know
+	source string // who says so
+}
+
+// processMemory is the smaller of GOMEMLIMIT and the cgroup's limit.
+func processMemory() memory {
+	var m memory
+	if n, err := memlimit.FromCgroup(); err == nil { // an error: there is none, or it can not be known
+		m = memory{Size(n), "the cgroup's memory limit"}
+	}
+	if n := debug.SetMemoryLimit(-1); n != math.MaxInt64 && (m.limit == 0 || Size(n) < m.limit) {
+		m = memory{Size(n), "GOMEMLIMIT"}
+	}
+	return m
+}
+
+// defaulted says which budgets have their default because nobody configured
+// them.
+type defaulted struct{ inFlight, delivery bool }
+
+var _ confmap.Unmarshaler = (*Config)(nil)
+
+// Unmarshal also notes which budgets are left to us.
+func (c *Config) Unmarshal(conf *confmap.Conf) error {
+	c.defaulted.inFlight = c.defaulted.inFlight && !conf.IsSet("admission::max_in_flight_bytes")
+	c.defaulted.delivery = c.defaulted.delivery && !conf.IsSet("delivery::max_in_flight_bytes")
+	return conf.Unmarshal(c)
+}
+
+// within is the configuration with the budgets that were not configured made
+// to fit into m. They stay valid, however small m is.
+func (c *Config) within(m memory) *Config {
+	fitted := *c
+	if m.limit == 0 {
+		return &fitted
+	}
+	if c.defaulted.inFlight {
+		fitted.Admission.MaxInFlightBytes = min(c.Admission.MaxInFlightBytes, max(m.limit/inFlightShare, 4*c.transportLimit()))
+	}
+	if c.defaulted.delivery {
+		fitted.Delivery.MaxInFlightBytes = min(c.Delivery.MaxInFlightBytes, max(m.limit/deliveryShare, c.Delivery.Group.MaxBytes))
+	}
+	return &fitted
+}
+
+// worstCase is the memory that clients can make the process hold for data, all
+// of them hostile (contract §7). It is 0 when a budget has no bound.
+func (c *Config) worstCase() Size {
+	if c.Admission.MaxInFlightBytes == 0 || c.Delivery.MaxInFlightBytes == 0 {
+		return 0
+	}
+	onTheirWay := Size(c.Admission.MaxRequests) * max(2*c.transportLimit(), window) // Validate bounds both
+	sum, over := bits.Add64(uint64(c.Admission.MaxInFlightBytes), uint64(c.Delivery.MaxInFlightBytes), 0)
+	sum, more := bits.Add64(sum, uint64(onTheirWay), 0)
+	if over+more > 0 {
+		return math.MaxUint64
+	}
+	return Size(sum)
+}
+
+// memoryWarning says that the worst case does not fit, or "".
+func (c *Config) memoryWarning(m memory) string {
+	worst := c.worstCase()
+	switch {
+	case m.limit == 0 || worst != 0 && worst <= m.limit:
+		return ""
+	case worst == 0:
+		return fmt.Sprintf("admission.max_in_flight_bytes: %s, delivery.max_in_flight_bytes: %s: 0 is unbounded, while %s is %s: "+
+			"clients can make the process exceed it; set a bound", c.Admission.MaxInFlightBytes, c.Delivery.MaxInFlightBytes, m.source, m.limit)
+	}
+	return fmt.Sprintf("clients can make the process hold %s for data, more than the %s of %s: "+
+		"admission.max_in_flight_bytes %s + delivery.max_in_flight_bytes %s + admission.max_requests %d × 2 × the transport limit %s (README, \"Memory\"); "+
+		"lower wal.max_frame_size or admission.max_requests, or give the process more memory",
+		worst, m.limit, m.source, c.Admission.MaxInFlightBytes, c.Delivery.MaxInFlightBytes, c.Admission.MaxRequests, c.transportLimit())
+}
