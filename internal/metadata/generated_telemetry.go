@@ -950,13 +950,13 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.WalRecoveryQuarantinedItems, err = builder.meter.Int64ObservableGauge(
 		"otelcol.wal.recovery.quarantined.items",
-		metric.WithDescription("Items in damaged ranges that recovery set aside, as far as their number is known. [Alpha]"),
+		metric.WithDescription("Items in damaged ranges that were set aside since the start, by recovery or by a reader, as far as their number is known. [Alpha]"),
 		metric.WithUnit("{item}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.WalRecoveryQuarantinedSize, err = builder.meter.Int64ObservableGauge(
 		"otelcol.wal.recovery.quarantined.size",
-		metric.WithDescription("Bytes in damaged ranges that recovery set aside. [Alpha]"),
+		metric.WithDescription("Bytes in damaged ranges that were set aside since the start, by recovery or by a reader. [Alpha]"),
 		metric.WithUnit("By"),
 	)
 	errs = errors.Join(errs, err)

@@ -392,7 +392,7 @@ func AssertEqualWalRecoveryItems(t *testing.T, tt *componenttest.Telemetry, dps 
 func AssertEqualWalRecoveryQuarantinedItems(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol.wal.recovery.quarantined.items",
-		Description: "Items in damaged ranges that recovery set aside, as far as their number is known. [Alpha]",
+		Description: "Items in damaged ranges that were set aside since the start, by recovery or by a reader, as far as their number is known. [Alpha]",
 		Unit:        "{item}",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
@@ -406,7 +406,7 @@ func AssertEqualWalRecoveryQuarantinedItems(t *testing.T, tt *componenttest.Tele
 func AssertEqualWalRecoveryQuarantinedSize(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol.wal.recovery.quarantined.size",
-		Description: "Bytes in damaged ranges that recovery set aside. [Alpha]",
+		Description: "Bytes in damaged ranges that were set aside since the start, by recovery or by a reader. [Alpha]",
 		Unit:        "By",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,

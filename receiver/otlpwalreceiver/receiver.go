@@ -83,7 +83,7 @@ func (r *walReceiver) fitMemory() {
 
 // openLog locks the directory and recovers what is in it.
 func (r *walReceiver) openLog(_ context.Context, host component.Host) error {
-	t, err := newTelemetry(r.set.TelemetrySettings)
+	t, err := newTelemetry(r.set)
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 	"math"
 	"time"
 
-	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/pipeline"
+	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
@@ -23,42 +23,59 @@ import (
 	"github.com/otelweir/weir/internal/refusal"
 )
 
-// telemetry is the instruments of contract §8 that the receiver feeds.
+// telemetry is the instruments of contract §8 that the receiver feeds. Every
+// data point names its receiver: the Collector hands all of them one
+// MeterProvider, in which they would overwrite each other's.
 type telemetry struct {
-	builder *metadata.TelemetryBuilder
+	builder  *metadata.TelemetryBuilder
+	receiver attribute.KeyValue
+	self     metric.MeasurementOption // the receiver and nothing else
+
+	// Made once: a group must not allocate for being counted.
+	succeeded, failed []metric.RecordOption
+	consumedAs        map[string][]metric.RecordOption // by outcome of a Consume call
 }
 
-func newTelemetry(set component.TelemetrySettings) (*telemetry, error) {
-	b, err := metadata.NewTelemetryBuilder(set)
+func newTelemetry(set receiver.Settings) (*telemetry, error) {
+	b, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
 	if err != nil {
 		return nil, fmt.Errorf("telemetry: %w", err)
 	}
-	return &telemetry{builder: b}, nil
+	t := &telemetry{builder: b, receiver: attribute.String("receiver", set.ID.String())}
+	t.self = t.with()
+	ended := func(outcome string) []metric.RecordOption {
+		return []metric.RecordOption{t.with(attribute.String("outcome", outcome))}
+	}
+	t.succeeded, t.failed = ended("success"), ended("failure")
+	t.consumedAs = map[string][]metric.RecordOption{}
+	for _, outcome := range []string{"success", "retryable", "permanent"} {
+		t.consumedAs[outcome] = ended(outcome)
+	}
+	return t, nil
 }
 
 func (t *telemetry) stop() { t.builder.Shutdown() }
 
-// Made once: a group must not allocate for being counted.
-var (
-	succeeded = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "success")))}
-	failed    = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", "failure")))}
-)
+// with is the receiver and more as the attributes of a data point.
+func (t *telemetry) with(more ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(append([]attribute.KeyValue{t.receiver}, more...)...))
+}
 
-func outcome(err error) []metric.RecordOption {
+func (t *telemetry) outcome(err error) []metric.RecordOption {
 	if err != nil {
-		return failed
+		return t.failed
 	}
-	return succeeded
+	return t.succeeded
 }
 
 // barrier is told of every barrier.
 func (t *telemetry) barrier(took time.Duration, err error) {
-	t.builder.WalBarrierDuration.Record(context.Background(), took.Seconds(), outcome(err)...)
+	t.builder.WalBarrierDuration.Record(context.Background(), took.Seconds(), t.outcome(err)...)
 }
 
 // consumed is told of every Consume call.
-func (t *telemetry) consumed(_ pipeline.Signal, took time.Duration, result string) {
-	t.builder.WalDeliveryDuration.Record(context.Background(), took.Seconds(), metric.WithAttributes(attribute.String("outcome", result)))
+func (t *telemetry) consumed(_ pipeline.Signal, took time.Duration, outcome string) {
+	t.builder.WalDeliveryDuration.Record(context.Background(), took.Seconds(), t.consumedAs[outcome]...)
 }
 
 // journalObserver hears what the journal has to say.
@@ -72,7 +89,7 @@ var _ journal.Observer = journalObserver{}
 
 // GroupSynced records one group.
 func (o journalObserver) GroupSynced(frames int, bytes uint64, sync time.Duration, err error) {
-	ctx, b, result := context.Background(), o.telemetry.builder, outcome(err)
+	ctx, b, result := context.Background(), o.telemetry.builder, o.telemetry.outcome(err)
 	b.WalSyncDuration.Record(ctx, sync.Seconds(), result...)
 	b.WalGroupFrames.Record(ctx, int64(frames), result...)
 	b.WalGroupSize.Record(ctx, int64(bytes), result...)
@@ -123,7 +140,7 @@ func (t *telemetry) observe(r *walReceiver) error {
 			}
 			all := r.delivery.Stats().Signals
 			for _, s := range signals {
-				byTenant(o, figure(all[kindOf(s)]), parts[s], attribute.String("otelcol.signal", signalNames[s]))
+				byTenant(o, figure(all[kindOf(s)]), parts[s], t.receiver, attribute.String("otelcol.signal", signalNames[s]))
 			}
 			return nil
 		}
@@ -132,19 +149,19 @@ func (t *telemetry) observe(r *walReceiver) error {
 		return func(_ context.Context, o metric.Int64Observer) error {
 			for _, s := range signals {
 				parts := map[string]uint64{}
-				f.tenants.each(func(name string, t *tenantFigures) { parts[name] = figure(&t.accepted[s]) })
-				byTenant(o, figure(&f.accepted[s]), parts, attribute.String("otelcol.signal", signalNames[s]))
+				f.tenants.each(func(name string, tenant *tenantFigures) { parts[name] = figure(&tenant.accepted[s]) })
+				byTenant(o, figure(&f.accepted[s]), parts, t.receiver, attribute.String("otelcol.signal", signalNames[s]))
 			}
 			return nil
 		}
 	}
 	return errors.Join(
-		b.RegisterInFlightLimitCallback(constant(clamp(uint64(r.cfg.Admission.MaxInFlightBytes)))),
-		b.RegisterInFlightUsageCallback(gauge(func() int64 { return clamp(f.admission.budget.Held()) })),
-		b.RegisterInFlightRequestsCallback(gauge(f.admission.requests.Load)),
-		b.RegisterDeliveryInFlightLimitCallback(constant(clamp(uint64(r.cfg.Delivery.MaxInFlightBytes)))),
-		b.RegisterDeliveryInFlightUsageCallback(gauge(func() int64 { return clamp(r.delivery.Stats().InFlight) })),
-		b.RegisterDeliveryLanesParkedCallback(gauge(func() int64 { return int64(r.delivery.Stats().Parked) })),
+		b.RegisterInFlightLimitCallback(t.constant(clamp(uint64(r.cfg.Admission.MaxInFlightBytes)))),
+		b.RegisterInFlightUsageCallback(t.gauge(func() int64 { return clamp(f.admission.budget.Held()) })),
+		b.RegisterInFlightRequestsCallback(t.gauge(f.admission.requests.Load)),
+		b.RegisterDeliveryInFlightLimitCallback(t.constant(clamp(uint64(r.cfg.Delivery.MaxInFlightBytes)))),
+		b.RegisterDeliveryInFlightUsageCallback(t.gauge(func() int64 { return clamp(r.delivery.Stats().InFlight) })),
+		b.RegisterDeliveryLanesParkedCallback(t.gauge(func() int64 { return int64(r.delivery.Stats().Parked) })),
 
 		b.RegisterWalAcceptedItemsCallback(func(ctx context.Context, o metric.Int64Observer) error {
 			r.forgetTenants() // once per collection
@@ -159,26 +176,26 @@ func (t *telemetry) observe(r *walReceiver) error {
 		b.RegisterWalRedeliveredItemsCallback(perSignal(func(s delivery.SignalStats) uint64 { return s.RedeliveredItems })),
 		b.RegisterWalPendingItemsCallback(perSignal(func(s delivery.SignalStats) uint64 { return s.PendingItems })),
 		b.RegisterWalRefusalsCallback(func(_ context.Context, o metric.Int64Observer) error {
-			eachRefusal(func(reason refusal.Reason, s signal, t transport) {
+			eachRefusal(func(reason refusal.Reason, s signal, tr transport) {
 				parts := map[string]uint64{}
 				f.tenants.each(func(name string, figures *tenantFigures) {
-					if n := figures.refusals.count(reason, s, t); n > 0 {
+					if n := figures.refusals.count(reason, s, tr); n > 0 {
 						parts[name] = n
 					}
 				})
-				byTenant(o, f.refusals.count(reason, s, t), parts,
+				byTenant(o, f.refusals.count(reason, s, tr), parts, t.receiver,
 					attribute.String("error.type", reason.String()),
 					attribute.String("otelcol.signal", signalNames[s]),
-					attribute.String("transport", transportNames[t]))
+					attribute.String("transport", transportNames[tr]))
 			})
 			return nil
 		}),
 
-		b.RegisterWalBackpressureLimitCallback(constant(clamp(limit))),
+		b.RegisterWalBackpressureLimitCallback(t.constant(clamp(limit))),
 		b.RegisterWalBackpressureRefusingCallback(func(_ context.Context, o metric.Int64Observer) error {
 			set, segments := r.coordinator.Refusing()
-			o.Observe(flag(set && !segments), metric.WithAttributes(attribute.String("cause", "bytes")))
-			o.Observe(flag(set && segments), metric.WithAttributes(attribute.String("cause", "segments")))
+			o.Observe(flag(set && !segments), t.with(attribute.String("cause", "bytes")))
+			o.Observe(flag(set && segments), t.with(attribute.String("cause", "segments")))
 			return nil
 		}),
 		b.RegisterWalBackpressureLastRefusalCallback(func(_ context.Context, o metric.Int64Observer) error {
@@ -187,7 +204,7 @@ func (t *telemetry) observe(r *walReceiver) error {
 				return nil
 			}
 			of := func(measurement string) metric.MeasurementOption {
-				return metric.WithAttributes(attribute.String("cause", "bytes"), attribute.String("measurement", measurement))
+				return t.with(attribute.String("cause", "bytes"), attribute.String("measurement", measurement))
 			}
 			o.Observe(clamp(last.Pre), of("pre_reservation"))
 			if last.Projected != nil {
@@ -195,67 +212,67 @@ func (t *telemetry) observe(r *walReceiver) error {
 			}
 			return nil
 		}),
-		b.RegisterWalBackpressureLastRefusalSegmentsCallback(lastRefusal(func() *refusal.Error { _, segments, _ := r.coordinator.LastRefusals(); return segments })),
-		b.RegisterWalTenantCapacityLastRefusalCallback(lastRefusal(func() *refusal.Error { _, _, tenants := r.coordinator.LastRefusals(); return tenants })),
+		b.RegisterWalBackpressureLastRefusalSegmentsCallback(t.lastRefusal(func() *refusal.Error { _, segments, _ := r.coordinator.LastRefusals(); return segments })),
+		b.RegisterWalTenantCapacityLastRefusalCallback(t.lastRefusal(func() *refusal.Error { _, _, tenants := r.coordinator.LastRefusals(); return tenants })),
 
-		b.RegisterWalUnreclaimedSizeCallback(gauge(func() int64 { return clamp(stats().Unreclaimed) })),
-		b.RegisterWalUnflushedSizeCallback(gauge(func() int64 { return clamp(stats().Unflushed) })),
-		b.RegisterWalDiskSizeCallback(gauge(func() int64 { return clamp(stats().Disk) })),
-		b.RegisterWalCapacityRemainingCallback(gauge(func() int64 { return clamp(limit - min(stats().Unreclaimed, limit)) })),
+		b.RegisterWalUnreclaimedSizeCallback(t.gauge(func() int64 { return clamp(stats().Unreclaimed) })),
+		b.RegisterWalUnflushedSizeCallback(t.gauge(func() int64 { return clamp(stats().Unflushed) })),
+		b.RegisterWalDiskSizeCallback(t.gauge(func() int64 { return clamp(stats().Disk) })),
+		b.RegisterWalCapacityRemainingCallback(t.gauge(func() int64 { return clamp(limit - min(stats().Unreclaimed, limit)) })),
 		b.RegisterWalUnreclaimedAgeCallback(func(_ context.Context, o metric.Float64Observer) error {
 			if s := stats(); s.Unreclaimed > 0 && s.OldestReceived != 0 {
-				o.Observe(time.Since(time.Unix(0, s.OldestReceived)).Seconds())
+				o.Observe(time.Since(time.Unix(0, s.OldestReceived)).Seconds(), t.self)
 			}
 			return nil
 		}),
-		b.RegisterWalSegmentsLimitCallback(gauge(func() int64 { return int64(stats().MaxSegments) })),
-		b.RegisterWalSegmentsSealedCallback(gauge(func() int64 { return int64(stats().Sealed) })),
+		b.RegisterWalSegmentsLimitCallback(t.gauge(func() int64 { return int64(stats().MaxSegments) })),
+		b.RegisterWalSegmentsSealedCallback(t.gauge(func() int64 { return int64(stats().Sealed) })),
 		b.RegisterWalSegmentsUsageCallback(func(_ context.Context, o metric.Int64Observer) error {
 			s := stats()
-			observeStates(o, map[string]int{
+			t.states(o, map[string]int{
 				"retained": s.ClosedRetained,
 				"free":     max(s.MaxSegments-s.ClosedRetained, 0),
 				"over_cap": max(s.ClosedRetained-s.MaxSegments, 0),
 			})
 			return nil
 		}),
-		b.RegisterWalHousekeepingHorizonRemainingCallback(gauge(func() int64 {
+		b.RegisterWalHousekeepingHorizonRemainingCallback(t.gauge(func() int64 {
 			s := stats()
 			return int64(max(s.ClosedRetained-s.Eligible-s.Retrying, 0))
 		})),
-		b.RegisterWalHousekeepingUnlinkRemainingCallback(gauge(func() int64 {
+		b.RegisterWalHousekeepingUnlinkRemainingCallback(t.gauge(func() int64 {
 			s := stats()
 			return int64(s.Eligible + s.Retrying)
 		})),
-		b.RegisterWalRotationConsecutiveFailuresCallback(gauge(func() int64 { return int64(stats().RotationFailures) })),
+		b.RegisterWalRotationConsecutiveFailuresCallback(t.gauge(func() int64 { return int64(stats().RotationFailures) })),
 		b.RegisterWalRotationStatusCallback(func(_ context.Context, o metric.Int64Observer) error {
-			oneHot(o, rotationStates, stats().Rotation.String())
+			t.oneHot(o, rotationStates, stats().Rotation.String())
 			return nil
 		}),
 
-		b.RegisterWalTenantsLimitCallback(constant(int64(stats().MaxTenants))),
+		b.RegisterWalTenantsLimitCallback(t.constant(int64(stats().MaxTenants))),
 		b.RegisterWalTenantsUsageCallback(func(_ context.Context, o metric.Int64Observer) error {
 			s := stats()
-			observeStates(o, map[string]int{
+			t.states(o, map[string]int{
 				"held": s.TenantsHeld, "reserved": s.TenantsReserved, "free": max(s.MaxTenants-s.TenantsHeld-s.TenantsReserved, 0),
 			})
 			return nil
 		}),
 
 		b.RegisterWalRetainFloorStatusCallback(func(_ context.Context, o metric.Int64Observer) error {
-			oneHot(o, coordinator.FloorStates, r.coordinator.Floor().State)
+			t.oneHot(o, coordinator.FloorStates, r.coordinator.Floor().State)
 			return nil
 		}),
-		b.RegisterWalRetainFloorLagSizeCallback(gauge(func() int64 { return clamp(r.coordinator.Floor().LagBytes) })),
-		b.RegisterWalRetainFloorLagSegmentsCallback(gauge(func() int64 { return int64(r.coordinator.Floor().LagSegments) })),
-		b.RegisterWalRetainFloorPinnedLanesCallback(gauge(func() int64 { return pinnedLanes(r.coordinator.Floor()) })),
+		b.RegisterWalRetainFloorLagSizeCallback(t.gauge(func() int64 { return clamp(r.coordinator.Floor().LagBytes) })),
+		b.RegisterWalRetainFloorLagSegmentsCallback(t.gauge(func() int64 { return int64(r.coordinator.Floor().LagSegments) })),
+		b.RegisterWalRetainFloorPinnedLanesCallback(t.gauge(func() int64 { return pinnedLanes(r.coordinator.Floor()) })),
 
-		b.RegisterWalRecoveryItemsCallback(constant(clamp(r.recovery.Items))),
-		b.RegisterWalRecoveryTruncatedSizeCallback(constant(clamp(r.recovery.TruncatedBytes))),
-		b.RegisterWalRecoveryQuarantinedSizeCallback(gauge(func() int64 { return clamp(stats().QuarantinedBytes) })),
-		b.RegisterWalRecoveryQuarantinedItemsCallback(gauge(func() int64 { return clamp(stats().QuarantinedItems) })),
+		b.RegisterWalRecoveryItemsCallback(t.constant(clamp(r.recovery.Items))),
+		b.RegisterWalRecoveryTruncatedSizeCallback(t.constant(clamp(r.recovery.TruncatedBytes))),
+		b.RegisterWalRecoveryQuarantinedSizeCallback(t.gauge(func() int64 { return clamp(stats().QuarantinedBytes) })),
+		b.RegisterWalRecoveryQuarantinedItemsCallback(t.gauge(func() int64 { return clamp(stats().QuarantinedItems) })),
 		b.RegisterWalRecoveryDurationCallback(func(_ context.Context, o metric.Float64Observer) error {
-			o.Observe(r.recovery.Duration.Seconds())
+			o.Observe(r.recovery.Duration.Seconds(), t.self)
 			return nil
 		}),
 	)
@@ -291,35 +308,35 @@ func pinnedLanes(f barrier.FloorStatus) int64 {
 // clamp makes a metric's value of n: a limit may be configured larger than any.
 func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-func constant(v int64) metric.Int64Callback { return gauge(func() int64 { return v }) }
+func (t *telemetry) constant(v int64) metric.Int64Callback { return t.gauge(func() int64 { return v }) }
 
-func gauge(read func() int64) metric.Int64Callback {
+func (t *telemetry) gauge(read func() int64) metric.Int64Callback {
 	return func(_ context.Context, o metric.Int64Observer) error {
-		o.Observe(read())
+		o.Observe(read(), t.self)
 		return nil
 	}
 }
 
 // lastRefusal observes the measurement of the latest refusal of a kind, once
 // there is one.
-func lastRefusal(read func() *refusal.Error) metric.Int64Callback {
+func (t *telemetry) lastRefusal(read func() *refusal.Error) metric.Int64Callback {
 	return func(_ context.Context, o metric.Int64Observer) error {
 		if e := read(); e != nil {
-			o.Observe(clamp(e.Pre))
+			o.Observe(clamp(e.Pre), t.self)
 		}
 		return nil
 	}
 }
 
-func observeStates(o metric.Int64Observer, states map[string]int) {
+func (t *telemetry) states(o metric.Int64Observer, states map[string]int) {
 	for state, n := range states {
-		o.Observe(int64(n), metric.WithAttributes(attribute.String("state", state)))
+		o.Observe(int64(n), t.with(attribute.String("state", state)))
 	}
 }
 
-func oneHot(o metric.Int64Observer, states []string, now string) {
+func (t *telemetry) oneHot(o metric.Int64Observer, states []string, now string) {
 	for _, s := range states {
-		o.Observe(flag(s == now), metric.WithAttributes(attribute.String("state", s)))
+		o.Observe(flag(s == now), t.with(attribute.String("state", s)))
 	}
 }
 

@@ -6,22 +6,21 @@ import (
 	"context"
 	"errors"
 	"math"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"go.yaml.in/yaml/v3"
 	grpcmetadata "google.golang.org/grpc/metadata"
 
 	"github.com/otelweir/weir/barrier"
 	"github.com/otelweir/weir/internal/otlpwire"
-	"github.com/otelweir/weir/internal/refusal"
+	"github.com/otelweir/weir/receiver/otlpwalreceiver/internal/metadata"
 )
 
 func newMetrics(t *testing.T) *componenttest.Telemetry {
@@ -56,57 +55,12 @@ points:
 	return total
 }
 
-// registered are the instruments of the registry.
-func registered(t *testing.T) map[string]any {
-	b, err := os.ReadFile("../../metadata.yaml")
-	require.NoError(t, err)
-	var registry struct {
-		Telemetry struct {
-			Metrics map[string]any `yaml:"metrics"`
-		} `yaml:"telemetry"`
-	}
-	require.NoError(t, yaml.Unmarshal(b, &registry))
-	require.NotEmpty(t, registry.Telemetry.Metrics)
-	return registry.Telemetry.Metrics
-}
-
-// absentAtFirst have nothing to say before something happened.
-var absentAtFirst = map[string]bool{
-	"wal.backpressure.last_refusal":          true,
-	"wal.backpressure.last_refusal.segments": true,
-	"wal.tenant_capacity.last_refusal":       true,
-	"wal.unreclaimed.age":                    true,
-	"wal.barrier.duration":                   true,
-	"wal.delivery.duration":                  true,
-	"wal.group.frames":                       true,
-	"wal.group.size":                         true,
-	"wal.sync.duration":                      true,
-}
-
-func TestF01_EveryInstrumentIsFed(t *testing.T) {
+func TestF01_FiguresOfAFullLog(t *testing.T) {
 	tt := newMetrics(t)
 	n := startNode(t, nodeOptions{metrics: tt})
-	names := registered(t)
-	for name := range names {
-		_, err := tt.GetMetric("otelcol." + name)
-		assert.Equal(t, absentAtFirst[name], err != nil, "%s at start", name)
-	}
-	for reason := range refusal.Count {
-		assert.Zero(t, sum(t, tt, "otelcol.wal.refusals", attribute.String("error.type", reason.String())))
-	}
-
 	n.sink.set(errDown)
 	_, err := n.fill(requestOfSize(t, 200<<10))
 	require.Error(t, err)
-	require.NoError(t, (&maintainedLog{n.recv}).Barrier(t.Context(), barrier.Regular))
-	eventually(t, "delivery was tried", func() bool { return n.sink.calls() > 0 })
-	for name := range names {
-		if name == "wal.backpressure.last_refusal.segments" || name == "wal.tenant_capacity.last_refusal" {
-			continue // other bounds
-		}
-		_, err := tt.GetMetric("otelcol." + name)
-		assert.NoError(t, err, name)
-	}
 	assert.EqualValues(t, 1, sum(t, tt, "otelcol.wal.backpressure.refusing", attribute.String("cause", "bytes")))
 	assert.EqualValues(t, 1, sum(t, tt, "otelcol.wal.refusals", attribute.String("error.type", "wal_backpressure_bytes"), attribute.String("transport", "grpc")))
 	assert.EqualValues(t, n.unreclaimed(), sum(t, tt, "otelcol.wal.unreclaimed.size"))
@@ -116,6 +70,59 @@ func TestF01_EveryInstrumentIsFed(t *testing.T) {
 	n.stop()
 	_, err = tt.GetMetric("otelcol.wal.unreclaimed.size")
 	assert.Error(t, err, "a stopped receiver observes nothing")
+}
+
+// Two logs in one process have one MeterProvider; each shows its own numbers.
+func TestF01_TwoReceiversInOneProcess(t *testing.T) {
+	tt := newMetrics(t)
+	start := func(name string, limit Size) *node {
+		n := newNode(t, nodeOptions{metrics: tt, change: func(c *Config) { c.WAL.UnreclaimedBytesLimit = limit }})
+		n.recv.set.ID = component.NewIDWithName(metadata.Type, name)
+		require.NoError(t, n.inst.Start(t.Context(), n.host))
+		n.connect()
+		return n
+	}
+	a, b := start("a", 4*MiB), start("b", 8*MiB)
+	ofA, ofB := attribute.String("receiver", "otlp_wal/a"), attribute.String("receiver", "otlp_wal/b")
+	require.NoError(t, a.export(t.Context(), otlpwire.Logs, requestOf(t, otlpwire.Logs, 3)))
+	b.sink.set(errDown)
+	require.NoError(t, b.export(t.Context(), otlpwire.Traces, requestOf(t, otlpwire.Traces, 5)))
+	require.Error(t, b.export(t.Context(), otlpwire.Logs, requestOfSize(t, 300<<10)))
+	for _, n := range []*node{a, b} {
+		require.NoError(t, (&maintainedLog{n.recv}).Barrier(t.Context(), barrier.Regular))
+	}
+	eventually(t, "delivered by one, parked by the other", func() bool {
+		return sum(t, tt, "otelcol.wal.settled.items", ofA) == 3 && sum(t, tt, "otelcol.delivery.lanes.parked", ofB) == 1
+	})
+	for name, want := range map[string][2]int64{
+		"wal.backpressure.limit":  {int64(4 * MiB), int64(8 * MiB)},
+		"wal.accepted.items":      {3, 5},
+		"wal.settled.items":       {3, 0},
+		"wal.pending.items":       {0, 5},
+		"wal.refusals":            {0, 1},
+		"delivery.lanes.parked":   {0, 1},
+		"wal.unreclaimed.size":    {int64(a.unreclaimed()), int64(b.unreclaimed())},
+		"wal.rotation.status":     {1, 1},
+		"wal.retain_floor.status": {1, 1},
+	} {
+		assert.Equal(t, want[0], sum(t, tt, "otelcol."+name, ofA), "%s of a", name)
+		assert.Equal(t, want[1], sum(t, tt, "otelcol."+name, ofB), "%s of b", name)
+		assert.Equal(t, want[0]+want[1], sum(t, tt, "otelcol."+name), "%s of nobody else", name)
+	}
+	for _, name := range []string{"wal.group.frames", "wal.group.size", "wal.sync.duration", "wal.barrier.duration", "wal.delivery.duration"} {
+		m, err := tt.GetMetric("otelcol." + name)
+		require.NoError(t, err)
+		points, _, _ := pointsOf(m)
+		whose := map[string]bool{}
+		for _, p := range points {
+			whose[p.attributes["receiver"]] = true
+		}
+		assert.Equal(t, map[string]bool{"otlp_wal/a": true, "otlp_wal/b": true}, whose, name)
+	}
+	a.stop()
+	assert.Zero(t, sum(t, tt, "otelcol.wal.backpressure.limit", ofA), "a stopped receiver observes nothing")
+	assert.EqualValues(t, 8*MiB, sum(t, tt, "otelcol.wal.backpressure.limit", ofB))
+	b.stop()
 }
 
 // conserved wants: recovered + accepted = settled + dead-lettered + dropped +

@@ -136,8 +136,35 @@ func check(all map[string]series, expr string) error {
 	return nil
 }
 
+// keepsReceiver says where an expression loses the label that tells one log of
+// a process from another.
+func keepsReceiver(expr string) error {
+	tree, err := parser.NewParser(parser.Options{}).ParseExpr(expr)
+	if err != nil {
+		return fmt.Errorf("%s: %w", expr, err)
+	}
+	var bad []string
+	parser.Inspect(tree, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.AggregateExpr:
+			if slices.Contains(n.Grouping, "receiver") == n.Without {
+				bad = append(bad, n.String())
+			}
+		case *parser.BinaryExpr:
+			if m := n.VectorMatching; m != nil && (m.On || len(m.MatchingLabels) > 0) && slices.Contains(m.MatchingLabels, "receiver") != m.On {
+				bad = append(bad, n.String())
+			}
+		}
+		return nil
+	})
+	if bad != nil {
+		return fmt.Errorf("%s: which log is lost in %s", expr, strings.Join(bad, "; "))
+	}
+	return nil
+}
+
 // TestF06_Alerts: every alert parses, speaks of metrics, labels and values that
-// exist, and has a section in the runbook.
+// exist, names the log it is about, and has a section in the runbook.
 func TestF06_Alerts(t *testing.T) {
 	all := registry(t)
 	groups, errs := rulefmt.ParseFile(root+"deploy/prometheus/alerts.yaml", false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
@@ -149,6 +176,8 @@ func TestF06_Alerts(t *testing.T) {
 		for _, r := range g.Rules {
 			n++
 			require.NoError(t, check(all, r.Expr), r.Alert)
+			require.NoError(t, keepsReceiver(r.Expr), r.Alert)
+			require.Contains(t, r.Annotations["summary"], "{{ $labels.receiver }} on {{ $labels.instance }}", r.Alert)
 			require.Equal(t, "docs/operations.md#"+strings.ToLower(r.Alert), r.Annotations["runbook"])
 			require.Regexp(t, regexp.MustCompile(`(?m)^#+ `+r.Alert+`$`), string(runbook), "a section for %s", r.Alert)
 		}
@@ -156,8 +185,8 @@ func TestF06_Alerts(t *testing.T) {
 	require.NotZero(t, n)
 }
 
-// TestF06_Dashboard: every query of the dashboard parses and speaks of
-// metrics, labels and values that exist.
+// TestF06_Dashboard: every query of the dashboard parses, speaks of metrics,
+// labels and values that exist, and obeys the choice of instance and log.
 func TestF06_Dashboard(t *testing.T) {
 	all := registry(t)
 	b, err := os.ReadFile(root + "deploy/grafana/weir.json")
@@ -177,24 +206,27 @@ func TestF06_Dashboard(t *testing.T) {
 		} `json:"templating"`
 	}
 	require.NoError(t, json.Unmarshal(b, &dashboard))
-	grafana := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*")
+	grafana := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*", "$receiver", ".*")
+	choice := regexp.MustCompile(`otelcol_(?:wal|in_flight|delivery)_\w+(\{instance=~"\$instance",receiver=~"\$receiver")?`)
 	n := 0
 	for _, p := range dashboard.Panels {
 		for _, q := range p.Targets {
 			n++
 			require.NoError(t, check(all, grafana.Replace(q.Expr)), p.Title)
+			for _, selector := range choice.FindAllStringSubmatch(q.Expr, -1) {
+				require.NotEmpty(t, selector[1], "%s: %s", p.Title, q.Expr)
+			}
 		}
 	}
 	require.NotZero(t, n)
-	values := regexp.MustCompile(`^label_values\((\w+), (\w+)\)$`)
+	values := regexp.MustCompile(`^label_values\((.+), (\w+)\)$`)
 	for _, v := range dashboard.Templating.List {
 		if v.Type != "query" {
 			continue
 		}
 		m := values.FindStringSubmatch(v.Query)
 		require.NotNil(t, m, v.Query)
-		require.Contains(t, all, m[1])
-		require.Contains(t, all[m[1]], m[2])
+		require.NoError(t, check(all, fmt.Sprintf("max by (%s) (%s)", m[2], grafana.Replace(m[1]))))
 	}
 }
 
@@ -206,6 +238,13 @@ func TestCheck(t *testing.T) {
 		`a_c`, `a_b{cause="x"}`, `a_b{state="z"}`, `a_b{state=~"x|z"}`, `sum by (cause) (a_b)`, `sum(a_b`,
 	} {
 		require.Error(t, check(all, expr), expr)
+	}
+	for expr, keeps := range map[string]bool{
+		`a_b > 0`: true, `sum(a_b)`: false, `sum by (state) (a_b)`: false, `sum by (state, receiver) (a_b)`: true,
+		`sum without (state) (a_b)`: true, `max without (receiver) (a_b)`: false,
+		`a_b and on (instance) a_b`: false, `a_b and on (instance, receiver) a_b`: true, `a_b and a_b`: true, `a_b / ignoring (receiver) a_b`: false,
+	} {
+		require.Equal(t, keeps, keepsReceiver(expr) == nil, expr)
 	}
 }
 

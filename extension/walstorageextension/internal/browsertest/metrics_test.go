@@ -116,7 +116,8 @@ func (c *collector) send(t *testing.T) (accepted int) {
 	return 0
 }
 
-// scrape reads the metrics without labels, or with the one label given.
+// scrape reads the log's metrics, by name and the labels besides the receiver's
+// name, which all of them must have.
 func (c *collector) scrape(t *testing.T) map[string]uint64 {
 	t.Helper()
 	r, err := http.Get("http://" + c.metrics + "/metrics")
@@ -124,11 +125,12 @@ func (c *collector) scrape(t *testing.T) map[string]uint64 {
 		t.Fatal(err)
 	}
 	defer r.Body.Close()
+	receiver := strings.NewReplacer(`,receiver="otlp_wal"`, "", `{receiver="otlp_wal"}`, "", `{receiver="otlp_wal",`, "{")
 	values := map[string]uint64{}
 	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
 		name, value, ok := strings.Cut(lines.Text(), " ")
 		if v, err := strconv.ParseFloat(value, 64); ok && err == nil {
-			values[name] = uint64(v)
+			values[receiver.Replace(name)] = uint64(v)
 		}
 	}
 	return values
