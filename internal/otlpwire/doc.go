@@ -18,6 +18,7 @@
 //	program.go     the tables, made ready for the walk
 //	wire.go        varints, lengths, unknown fields, as pdata reads them
 //	walk.go        the walk
+//	flat.go        messages taken in one step
 //	estimate.go    what Go's allocator makes of strings and growing slices
 //	references.go  string-table references of profiles, which pdata resolves
 //

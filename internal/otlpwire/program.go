@@ -28,6 +28,7 @@ type message struct {
 //	bits 16-23  slot of the count it adds to
 //	bits 24-31  message, length of an id, or slot of what is packed
 //	bits 32-39  row in the layout
+//	bit  40     the message is flat, see flat.go
 //	bits 48-63  bytes retained for each occurrence, besides text and slices
 type op uint64
 
@@ -36,7 +37,11 @@ func newOp(f field, row int, slot uint8) op {
 	if f.kind == pointer || f.kind == pointers {
 		cost += sizeClass(layouts[f.of].size)
 	}
-	return op(f.kind) | op(f.note)<<8 | op(slot)<<16 | op(f.of)<<24 | op(row)<<32 | op(cost)<<48
+	flat := 0
+	if f.kind >= embedded && f.note != referring && layouts[f.of].flat() {
+		flat = 1
+	}
+	return op(f.kind) | op(f.note)<<8 | op(slot)<<16 | op(f.of)<<24 | op(row)<<32 | op(flat)<<40 | op(cost)<<48
 }
 
 func (o op) kind() kind   { return kind(o) }
@@ -44,6 +49,7 @@ func (o op) note() note   { return note(o >> 8) }
 func (o op) slot() uint8  { return uint8(o>>16) % slots }
 func (o op) of() int      { return int(uint8(o >> 24)) }
 func (o op) row() int     { return int(uint8(o >> 32)) }
+func (o op) flat() bool   { return o>>40&1 != 0 }
 func (o op) cost() uint64 { return uint64(o >> 48) }
 
 type tagged struct {

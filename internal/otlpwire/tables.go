@@ -43,7 +43,7 @@ const (
 	item            // counts as an item
 	scopes          // wins over deprecated
 	deprecated      // old number of scopes: read if there are none
-	referring       // in profiles, a KeyValue that may refer to the string table
+	referring       // may refer to the string table of profiles
 	dictionary      // has the table
 	table           // the string table of profiles
 )
@@ -101,7 +101,9 @@ const (
 	quantile
 	exportProfiles
 	resourceProfiles
+	profilesResource
 	scopeProfiles
+	profilesScope
 	profile
 	valueType
 	sample
@@ -126,7 +128,7 @@ var layouts = [...]layout{
 		{1000, "deprecated_scope_logs", pointers, scopeLogs, deprecated},
 	}},
 	resource: {"Resource", 56, []field{
-		{1, "attributes", values, keyValue, referring},
+		{1, "attributes", values, keyValue, plain},
 		{2, "dropped_attributes_count", varint, 0, plain},
 		{3, "entity_refs", pointers, entityRef, plain},
 	}},
@@ -165,7 +167,7 @@ var layouts = [...]layout{
 	scope: {"InstrumentationScope", 64, []field{
 		{1, "name", text, 0, plain},
 		{2, "version", text, 0, plain},
-		{3, "attributes", values, keyValue, referring},
+		{3, "attributes", values, keyValue, plain},
 		{4, "dropped_attributes_count", varint, 0, plain},
 	}},
 	logRecord: {"LogRecord", 128, []field{
@@ -343,14 +345,25 @@ var layouts = [...]layout{
 		{2, "dictionary", embedded, profilesDictionary, dictionary},
 	}},
 	resourceProfiles: {"ResourceProfiles", 96, []field{
-		{1, "resource", embedded, resource, plain},
+		{1, "resource", embedded, profilesResource, plain},
 		{2, "scope_profiles", pointers, scopeProfiles, plain},
 		{3, "schema_url", text, 0, plain},
 	}},
+	profilesResource: {"Resource", 56, []field{
+		{1, "attributes", values, keyValue, referring},
+		{2, "dropped_attributes_count", varint, 0, plain},
+		{3, "entity_refs", pointers, entityRef, plain},
+	}},
 	scopeProfiles: {"ScopeProfiles", 104, []field{
-		{1, "scope", embedded, scope, plain},
+		{1, "scope", embedded, profilesScope, plain},
 		{2, "profiles", pointers, profile, plain},
 		{3, "schema_url", text, 0, plain},
+	}},
+	profilesScope: {"InstrumentationScope", 64, []field{
+		{1, "name", text, 0, plain},
+		{2, "version", text, 0, plain},
+		{3, "attributes", values, keyValue, referring},
+		{4, "dropped_attributes_count", varint, 0, plain},
 	}},
 	profile: {"Profile", 152, []field{
 		{1, "sample_type", embedded, valueType, plain},

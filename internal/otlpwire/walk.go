@@ -72,7 +72,6 @@ const (
 type walk struct {
 	payload    []byte
 	maxNesting int
-	profiles   bool
 
 	items   int
 	nesting int
@@ -92,7 +91,7 @@ func Measure(s Signal, payload []byte, maxNesting int) (Measurement, error) {
 		return Measurement{}, &Error{Cause: ErrMalformed, Path: "signal", Text: "there is no such signal"}
 	}
 	w := walks.Get().(*walk)
-	w.payload, w.maxNesting, w.profiles = payload[:len(payload):len(payload)], maxNesting, s == Profiles
+	w.payload, w.maxNesting = payload[:len(payload):len(payload)], maxNesting
 	w.items, w.nesting, w.strings, w.need = 0, 0, 0, 0
 	estimate, err := w.request(&messages[requests[s]])
 	m := Measurement{Items: w.items, Estimate: estimate, Nesting: w.nesting}
@@ -220,14 +219,21 @@ func (w *walk) fields() (estimate uint64, err *Error) {
 		}
 
 		// A message begins.
-		f.counts[o.slot()]++
-		if o.of() == keyValue && (!w.profiles || o.note() != referring) && f.depth+2 <= recursionLimit {
-			if cost, ok := attribute(b[pos:end]); ok {
+		if o.flat() && f.depth+2 <= recursionLimit {
+			if o.of() == keyValue {
+				if cost, ok := attribute(b[pos:end]); ok {
+					f.counts[o.slot()]++
+					estimate += cost
+					pos = end
+					continue
+				}
+			} else if cost, next := w.run(f, o, b, tag, pos, end); next > tag {
 				estimate += cost
-				pos = end
+				pos = next
 				continue
 			}
 		}
+		f.counts[o.slot()]++
 		var todo atEnd
 		if o.note() == item {
 			w.items++
@@ -279,9 +285,7 @@ func (w *walk) begin(f *frame, o op) (todo atEnd) {
 			todo = discard
 		}
 	case referring:
-		if w.profiles {
-			todo = refers
-		}
+		todo = refers
 	case dictionary:
 		todo = defines
 	}
@@ -308,46 +312,6 @@ func (w *walk) end(f *frame) (estimate uint64) {
 		w.strings += int(f.counts[stringTable])
 	}
 	return estimate
-}
-
-// attribute is the walk of a KeyValue of the usual form, with a key and a
-// scalar, of less than 128 bytes. Nine in ten messages of a request are such a
-// KeyValue or its AnyValue, and this takes them in one step. ok is false for
-// any other form, which the walk then deals with.
-func attribute(kv []byte) (cost uint64, ok bool) {
-	const key, value = 1<<3 | wireLength, 2<<3 | wireLength
-	if len(kv) < 4 || len(kv) >= 0x80 {
-		return 0, false
-	}
-	// Two fields with lengths of one byte, in either order: protobuf libraries
-	// write the key first, pdata the value.
-	at := 2 + int(kv[1])
-	if at+2 > len(kv) || at+2+int(kv[at+1]) != len(kv) {
-		return 0, false
-	}
-	k, v := kv[2:at], kv[at+2:]
-	switch {
-	case kv[0] == key && kv[at] == value:
-	case kv[0] == value && kv[at] == key:
-		k, v = v, k
-	default:
-		return 0, false
-	}
-	if len(v) < 2 {
-		return 0, false
-	}
-	o := messages[anyValue].ops[v[0]]
-	v = v[1:]
-	switch cost = o.cost() + textBytes(len(k)); o.kind() {
-	case text:
-		return cost + textBytes(len(v)-1), int(v[0]) == len(v)-1
-	case varint:
-		_, next := readVarint(v, 0)
-		return cost, next == len(v)
-	case fixed64:
-		return cost, len(v) == 8
-	}
-	return 0, false
 }
 
 // rare is the way of a field whose tag is not one byte, whose wire type is not

@@ -80,7 +80,12 @@ func readTag(b []byte, pos int) (number int32, wire uint8, next int) {
 // readLength reads the length of a length-delimited value and returns where
 // the value begins. The value lies within b.
 func readLength(b []byte, pos int) (n, next int) {
-	v, next := readVarint(b, pos)
+	var v uint64
+	if pos+1 < len(b) && b[pos] >= 0x80 && b[pos+1] < 0x80 {
+		v, next = uint64(b[pos]&0x7f)|uint64(b[pos+1])<<7, pos+2
+	} else {
+		v, next = readVarint(b, pos)
+	}
 	switch {
 	case next < 0:
 		return 0, next
@@ -142,8 +147,7 @@ func fits(b []byte, end int) int {
 }
 
 // countVarints says how many varints b is made of, or what is wrong with it. It
-// takes eight bytes at a time as long as no varint among them can have ten:
-// those of two neighbours with four bytes each that go on have nine at most.
+// takes 32 bytes at a time until a varint of five bytes or more, then eight.
 func countVarints(b []byte) (n int, defect int) {
 	if len(b) == 0 {
 		return 0, 0
@@ -151,34 +155,54 @@ func countVarints(b []byte) (n int, defect int) {
 	if b[len(b)-1] >= 0x80 {
 		return 0, truncated // or overlong
 	}
+	if len(b) <= 8 {
+		return bits.OnesCount64(lastBytes(b)), 0
+	}
 	i := 0
-	for ; i+8 <= cap(b); i += 8 {
-		on := binary.LittleEndian.Uint64(b[i:i+8]) & goesOn
-		left := len(b) - i
-		if left < 8 {
-			on &= 1<<(8*left) - 1
-		}
-		c := bits.OnesCount64(on)
-		if c > 4 {
+	for ; i+32 <= len(b); i += 32 {
+		words := b[i : i+32 : i+32]
+		w0 := binary.LittleEndian.Uint64(words) & goesOn
+		w1 := binary.LittleEndian.Uint64(words[8:]) & goesOn
+		w2 := binary.LittleEndian.Uint64(words[16:]) & goesOn
+		w3 := binary.LittleEndian.Uint64(words[24:]) & goesOn
+		// Where ten bytes go on, four do within one word.
+		t0, t1, t2, t3 := w0&(w0>>8), w1&(w1>>8), w2&(w2>>8), w3&(w3>>8)
+		if t0&(t0>>16)|t1&(t1>>16)|t2&(t2>>16)|t3&(t3>>16) != 0 {
 			break
 		}
-		n += min(left, 8) - c
-		if left <= 8 {
-			return n, 0
-		}
+		n += 32 - int((w0>>7+w1>>7+w2>>7+w3>>7)*0x0101010101010101>>56)
 	}
 	run := 0 // bytes of the varint begun
 	for run < i && b[i-1-run] >= 0x80 {
 		run++
 	}
-	for _, c := range b[i:] {
-		switch run++; {
-		case c < 0x80:
-			n++
-			run = 0
-		case run == 10:
+	for ; i < len(b); i += 8 {
+		last := lastBytes(b[i:])
+		if run+bits.TrailingZeros64(last)/8 >= 10 {
 			return 0, overlong
 		}
+		if last != 0 {
+			run = 0
+		}
+		run += bits.LeadingZeros64(last) / 8
+		n += bits.OnesCount64(last)
 	}
 	return n, 0
+}
+
+// lastBytes marks those of the first eight bytes of b that are the last of a
+// varint.
+func lastBytes(b []byte) uint64 {
+	if len(b) >= 8 {
+		return ^binary.LittleEndian.Uint64(b) & goesOn
+	}
+	var word uint64
+	if cap(b) >= 8 {
+		word = binary.LittleEndian.Uint64(b[:8])
+	} else {
+		for i, c := range b {
+			word |= uint64(c) << (8 * i)
+		}
+	}
+	return ^word & goesOn & (1<<(8*len(b)) - 1)
 }
