@@ -32,6 +32,7 @@ func main() {
 	flag.StringVar(&s.Binary, "bin", "bin/otelcol-weir", "the Collector")
 	flag.StringVar(&s.Dir, "dir", os.TempDir(), "where logs are made")
 	flag.DurationVar(&s.Span, "span", 4*time.Second, "how long each run overloads the Collector")
+	flag.BoolVar(&s.Patient, "patient", false, "clients wait after a refusal for as long as it advises, instead of sending at once")
 	flag.StringVar(&s.GoMemLimit, "gomemlimit", stated, "GOMEMLIMIT of the Collector: off, a size, or the stated worst case of each run")
 	flag.Parse()
 

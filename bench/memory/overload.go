@@ -41,6 +41,7 @@ const (
 type settings struct {
 	Binary, Dir, GoMemLimit string
 	Span                    time.Duration
+	Patient                 bool // clients wait after a refusal for as long as it advises
 	Budget                  uint64
 	MaxRequests             int
 	Connections             int
@@ -143,7 +144,7 @@ type outcome struct {
 }
 
 // overload runs the Collector and sends it all that the connections carry,
-// without regard to its answers.
+// without regard to its answers unless the clients are patient.
 func overload(ctx context.Context, s settings, sh shape) (o outcome, err error) {
 	dir, err := os.MkdirTemp(s.Dir, "weir-memory-")
 	if err != nil {
@@ -229,7 +230,14 @@ func send(ctx context.Context, o *outcome, s settings, sh shape, addr string) er
 					acked++
 				case ctx.Err() == nil:
 					refused++
-					reasons[reasonOf(err)]++
+					reason, delay := refusalOf(err)
+					reasons[reason]++
+					if s.Patient {
+						select {
+						case <-time.After(delay):
+						case <-ctx.Done():
+						}
+					}
 				}
 			}
 			mu.Lock()
@@ -246,16 +254,20 @@ func send(ctx context.Context, o *outcome, s settings, sh shape, addr string) er
 	return client.Close()
 }
 
-// reasonOf is the error.type of a refusal, or the code of an answer that is
-// not the log's.
-func reasonOf(err error) string {
+// refusalOf is the error.type of a refusal and the delay it advises, or the code
+// of an answer that is not the log's.
+func refusalOf(err error) (reason string, delay time.Duration) {
 	st := status.Convert(err)
+	reason = st.Code().String()
 	for _, d := range st.Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok {
-			return info.GetReason()
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			reason = d.GetReason()
+		case *errdetails.RetryInfo:
+			delay = d.GetRetryDelay().AsDuration()
 		}
 	}
-	return st.Code().String()
+	return reason, delay
 }
 
 // sink is a destination that takes every batch, slowly.
