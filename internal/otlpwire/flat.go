@@ -10,16 +10,22 @@ package otlpwire
 // Since flat messages are at most two deep, no byte is looked at more than three
 // times.
 
-// flat says that messages have no slices of strings or structs, no items, and no
-// messages except flat ones and values. One with attributes is not flat: a
-// single array among these would have all of it walked twice.
+// flat messages have no slices except of numbers and of pointers to flat messages
+// that are no items, and nothing embedded but a value. One with attributes is not
+// flat: a single array among these would have all of it walked twice.
 func (l *layout) flat() bool {
 	for _, f := range l.fields {
-		switch {
-		case f.kind == texts || f.kind == values || f.note == item:
+		switch f.kind {
+		case texts, values, pointer:
 			return false
-		case f.kind >= embedded && f.of != anyValue && !layouts[f.of].flat():
-			return false
+		case embedded:
+			if f.of != anyValue {
+				return false
+			}
+		case pointers:
+			if f.note == item || !layouts[f.of].flat() {
+				return false
+			}
 		}
 	}
 	return true
@@ -132,9 +138,6 @@ func (m *message) take(b []byte) (cost uint64, ok bool) {
 			}
 			cost += textBytes(n)
 		case embedded, pointers:
-			if kind == embedded && counts[o.slot()] > 0 {
-				return 0, false
-			}
 			within, ok := messages[o.of()].take(b[pos:end])
 			if !ok {
 				return 0, false

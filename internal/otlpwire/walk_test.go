@@ -68,7 +68,7 @@ func nested(depth int, lists bool) []byte {
 	v := in([]byte("leaf"), 1)
 	for range depth {
 		if lists {
-			v = in(v, 6, 1, 2) // kvlist_value, values, value
+			v = in(join(in([]byte("key"), 1), in(v, 2)), 6, 1) // kvlist_value, values
 		} else {
 			v = in(v, 5, 1) // array_value, values
 		}
@@ -185,6 +185,10 @@ func TestE09_WhatPdataMakesOfOddRequests(t *testing.T) {
 		{"a short id", Traces, in(in([]byte{1}, 2), 1, 2, 2), 0, "spans.span_id: an id is neither empty nor of its length"},
 		{"packed doubles of 9 bytes", Metrics, in(in(make([]byte, 9), 7), 1, 2, 2, 9, 1), 0, "histogram.data_points.explicit_bounds: packed values of 8 bytes"},
 		{"a packed varint cut off", Metrics, in([]byte{1, 2, 0x80}, 1, 2, 2, 10, 1, 8, 2), 0, "exponential_histogram.data_points.positive.bucket_counts: the value is longer"},
+		{"a double cut off in a quantile", Metrics, in([]byte{0x11, 1, 2, 3}, 1, 2, 2, 11, 1, 6), 0, "summary.data_points.quantile_values.value: the value is longer"},
+		{"a double cut off in a value", Profiles, in([]byte{0x21, 1, 2, 3}, 2, 6, 2), 0, "attribute_table.value.double_value: the value is longer"},
+		{"elements with a tag of three bytes", Profiles, in([]byte{0x8a, 0x80, 0x00, 0, 0x8a, 0x80, 0x00, 0}, 2), 0, ""},
+		{"an element past the end of the message behind others", Profiles, join(in(join(in(nil, 1), in(nil, 1), []byte{0x0a, 2, 0x08}), 2), in(nil, 1)), 0, "dictionary.mapping_table: the value is longer"},
 		{"a key_strindex without a table", Profiles, attribute([]byte{0x18, 1}), 0, "string table"},
 		{"a key_strindex, then the table", Profiles, join(attribute([]byte{0x18, 1}), table(2)), 0, ""},
 		{"a key_strindex, then the table in two pieces", Profiles, join(table(1), attribute([]byte{0x18, 1}), table(1)), 0, ""},
