@@ -131,20 +131,24 @@ func seal(b []byte, body uint32, e epoch) {
 	le.PutUint32(b, sum(sum(body, b[4:frameHeaderLen]), e[:]))
 }
 
-func decodeFrameHeader(b []byte) frameHeader {
+// get is the inverse of put.
+func (h *frameHeader) get(b []byte) {
 	b = b[:frameHeaderLen]
-	return frameHeader{
-		crc:      le.Uint32(b[0:]),
-		length:   le.Uint32(b[4:]),
-		position: le.Uint64(b[8:]),
-		received: int64(le.Uint64(b[16:])),
-		items:    le.Uint32(b[24:]),
-		group:    le.Uint32(b[28:]),
-		kind:     Kind(b[32]),
-		flags:    b[33],
-		metadata: le.Uint16(b[34:]),
-		zero:     le.Uint32(b[36:]),
-	}
+	h.crc = le.Uint32(b[0:])
+	h.length = le.Uint32(b[4:])
+	h.position = le.Uint64(b[8:])
+	h.received = int64(le.Uint64(b[16:]))
+	h.items = le.Uint32(b[24:])
+	h.group = le.Uint32(b[28:])
+	h.kind = Kind(b[32])
+	h.flags = b[33]
+	h.metadata = le.Uint16(b[34:])
+	h.zero = le.Uint32(b[36:])
+}
+
+func decodeFrameHeader(b []byte) (h frameHeader) {
+	h.get(b)
+	return h
 }
 
 // The ways a header can be wrong before its checksum is looked at.

@@ -75,6 +75,7 @@ type recovery struct {
 	gone     []ordinalRange
 	partial  bool // next.wal.partial exists
 	scan     scanner
+	entered  *lane // of the last frame scanned
 	progress progress
 	unproven bool // the directory's fsync failed when STATE got its name
 }

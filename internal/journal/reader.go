@@ -263,7 +263,7 @@ func (r *Reader) body(off int64, p Position, h *frameHeader) (b []byte, bad, err
 		}
 		var s scanner
 		s.reset(r.file, r.j.log, r.id, r.id.offset(r.limit))
-		if _, bad, err := s.verify(r.id.offset(p)); bad != nil || err != nil {
+		if bad, err := s.verify(r.id.offset(p)); bad != nil || err != nil {
 			return nil, bad, err
 		}
 	}
@@ -326,11 +326,11 @@ func (r *Reader) inside() (skip uint64, err error) {
 	var s scanner
 	s.reset(r.file, r.j.log, r.id, r.id.offset(r.limit))
 	for off := int64(segmentHeaderLen); off < r.id.offset(r.pos); {
-		h, bad, err := s.verify(off)
+		bad, err := s.verify(off)
 		if err != nil || bad != nil {
 			return 0, err
 		}
-		off += int64(h.framed())
+		off += int64(s.head.framed())
 		if end := r.id.position(off); end > r.pos {
 			r.sought = false
 			return end - r.pos, nil

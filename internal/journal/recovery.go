@@ -319,9 +319,13 @@ func (r *recovery) enter(s *segment, h *frameHeader, tenant []byte) {
 	if h.kind == kindGap {
 		return
 	}
-	ln, ok := r.ledger.lanes[Lane{string(tenant), h.kind}]
-	if !ok {
-		ln = r.lane(string(tenant), h.kind)
+	ln := r.entered // mostly it is the same again
+	if ln == nil || ln.Kind != h.kind || ln.Tenant != string(tenant) {
+		var ok bool
+		if ln, ok = r.ledger.lanes[Lane{string(tenant), h.kind}]; !ok {
+			ln = r.lane(string(tenant), h.kind)
+		}
+		r.entered = ln
 	}
 	r.ledger.record(s, ln, h.position, h.items, h.received)
 	r.out.Frames++

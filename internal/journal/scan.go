@@ -11,8 +11,9 @@ import (
 )
 
 // scanBuffer is how much of a file is read at once; it is what a scan needs of
-// memory, however long the log and its frames are.
-const scanBuffer = 1 << 20
+// memory, however long the log and its frames are. What was read is summed
+// while the processor's cache still has it.
+const scanBuffer = 256 << 10
 
 // scanner walks the frames of one segment's file, streaming. A frame that does
 // not verify is no error: errors are the file's.
@@ -28,7 +29,8 @@ type scanner struct {
 	// rest is what a checksum covers behind the payload: metadata, header,
 	// epoch of the frame being verified.
 	rest   [1<<16 - 1 + frameHeaderLen - 4 + 8]byte
-	tenant []byte // of the last verified frame; in rest
+	head   frameHeader // of the frame verified last
+	tenant []byte      // its tenant; in rest
 }
 
 // reset points the scanner at another file and keeps its buffer.
@@ -45,19 +47,14 @@ func (s *scanner) reset(f fsys.File, log LogID, id segmentID, end int64) {
 func (s *scanner) window(off int64, need int) ([]byte, error) {
 	need = int(min(int64(need), s.end-off))
 	if off < s.off || off+int64(need) > s.off+int64(s.n) {
-		kept := 0
-		if off >= s.off && off < s.off+int64(s.n) {
-			kept = copy(s.buf, s.buf[off-s.off:s.n])
-		}
-		s.off, s.n = off, kept
-		want := int(min(int64(len(s.buf)), s.end-off))
-		n, err := s.file.ReadAt(s.buf[kept:want], off+int64(kept))
-		s.n += n
+		var err error
+		s.off = off
+		s.n, err = s.file.ReadAt(s.buf[:min(int64(len(s.buf)), s.end-off)], off)
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read %s at offset %d: %w", s.id.name(), off+int64(kept), err)
+			return nil, fmt.Errorf("read %s at offset %d: %w", s.id.name(), off, err)
 		}
 		if s.n < need {
 			return nil, fmt.Errorf("read %s at offset %d: %w", s.id.name(), off+int64(s.n), io.ErrUnexpectedEOF)
@@ -67,18 +64,19 @@ func (s *scanner) window(off int64, need int) ([]byte, error) {
 }
 
 // verify reads the frame at off and checks it to its last byte; bad is why it
-// is none. Afterwards s.tenant is the frame's tenant.
-func (s *scanner) verify(off int64) (h frameHeader, bad, err error) {
+// is none. Afterwards s.head is its header and s.tenant its tenant.
+func (s *scanner) verify(off int64) (bad, err error) {
 	if s.end-off < frameHeaderLen {
-		return h, errFrameLength, nil
+		return errFrameLength, nil
 	}
 	w, err := s.window(off, frameHeaderLen)
 	if err != nil {
-		return h, nil, err
+		return nil, err
 	}
-	h = decodeFrameHeader(w)
+	h := &s.head
+	h.get(w)
 	if bad := h.check(s.id.position(off), uint64(s.end-off)); bad != nil {
-		return h, bad, nil
+		return bad, nil
 	}
 	// What follows the payload in the checksum is gathered in s.rest.
 	meta := int(h.metadata)
@@ -89,42 +87,38 @@ func (s *scanner) verify(off int64) (h frameHeader, bad, err error) {
 	copy(rest[meta:], w[4:frameHeaderLen])
 	copy(rest[meta+frameHeaderLen-4:], s.epoch[:])
 	var crc uint32
-	if h.kind != kindGap {
-		if crc, err = s.body(off, &h, rest); err != nil {
-			return h, nil, err
+	switch total := h.framed(); {
+	case h.kind == kindGap:
+	case total <= uint64(len(w)): // all of it is in memory
+		copy(rest, w[frameHeaderLen:frameHeaderLen+meta])
+		crc = sum(0, w[frameHeaderLen+meta:total])
+	default:
+		if crc, err = s.body(off, rest[:meta]); err != nil {
+			return nil, err
 		}
 	}
 	if sum(crc, rest) != h.crc {
-		return h, errFrameChecksum, nil
+		return errFrameChecksum, nil
 	}
 	if h.kind.hasData() {
 		var ok bool
 		if s.tenant, ok = tenantOf(rest[:meta]); !ok {
-			return h, errMetadata, nil
+			return errMetadata, nil
 		}
 	}
-	return h, nil, nil
+	return nil, nil
 }
 
-// body copies the metadata of the frame at off to the front of rest and
-// returns the checksum of its payload.
-func (s *scanner) body(off int64, h *frameHeader, rest []byte) (crc uint32, err error) {
-	head := frameHeaderLen + int(h.metadata)
-	if total := h.framed(); total <= scanBuffer/4 && total <= uint64(len(s.buf)) {
-		w, err := s.window(off, int(total))
-		if err != nil {
-			return 0, err
-		}
-		copy(rest, w[frameHeaderLen:head])
-		return sum(0, w[head:total]), nil
-	}
-	w, err := s.window(off, head)
+// body reads what follows the header of the frame at off: it fills meta and
+// returns the checksum of the payload.
+func (s *scanner) body(off int64, meta []byte) (crc uint32, err error) {
+	w, err := s.window(off, frameHeaderLen+len(meta))
 	if err != nil {
 		return 0, err
 	}
-	copy(rest, w[frameHeaderLen:head])
+	head := frameHeaderLen + copy(meta, w[frameHeaderLen:])
 	off += int64(head)
-	for left := int64(h.payload()); left > 0; {
+	for left := int64(s.head.payload()); left > 0; {
 		w, err := s.window(off, 1)
 		if err != nil {
 			return 0, err
@@ -203,11 +197,11 @@ func (s *scanner) resync(off int64) (next int64, found bool, err error) {
 		if i > last {
 			continue
 		}
-		h, bad, err := s.verify(off)
+		bad, err := s.verify(off)
 		if err != nil {
 			return 0, false, err
 		}
-		if bad == nil && h.kind != kindSummary {
+		if bad == nil && s.head.kind != kindSummary {
 			return off, true, nil
 		}
 		off++
@@ -234,11 +228,11 @@ const (
 // walk calls fn for every frame in order. It returns the ranges that hold no
 // frame but have one behind them, where the last frame ends, and what follows.
 func (s *scanner) walk(fn func(*frameHeader, []byte) error) (bad []badRange, last int64, tail tailKind, why, err error) {
-	var h frameHeader // one for all frames: it escapes into fn
+	h := &s.head
 	off := int64(segmentHeaderLen)
 	for off < s.end {
-		var wrong error
-		if h, wrong, err = s.verify(off); err != nil {
+		wrong, err := s.verify(off)
+		if err != nil {
 			return nil, 0, 0, nil, err
 		}
 		if wrong == nil && h.kind == kindSummary {
@@ -254,7 +248,7 @@ func (s *scanner) walk(fn func(*frameHeader, []byte) error) (bad []badRange, las
 			continue
 		}
 		if wrong == nil {
-			if err := fn(&h, s.tenant); err != nil {
+			if err := fn(h, s.tenant); err != nil {
 				return nil, 0, 0, nil, err
 			}
 			off += int64(h.framed())
