@@ -155,8 +155,9 @@ func countVarints(b []byte) (n int, defect int) {
 	if b[len(b)-1] >= 0x80 {
 		return 0, truncated // or overlong
 	}
-	if len(b) <= 8 {
-		return bits.OnesCount64(lastBytes(b)), 0
+	if len(b) <= 8 && cap(b) >= 8 {
+		word := ^binary.LittleEndian.Uint64(b[:8]) & goesOn
+		return bits.OnesCount64(word << (64 - 8*uint(len(b)))), 0
 	}
 	i := 0
 	for ; i+32 <= len(b); i += 32 {
