@@ -100,7 +100,7 @@ check-generated: ## fail when generated files are stale
 
 .PHONY: test-tools
 test-tools: ## tests that need modules of their own: dashboard and alerts against the registry
-	go -C internal/tools/observe test ./...
+	go -C internal/tools/observe test -count=1 ./...
 
 .PHONY: e2e
 e2e: build .tools/telemetrygen ## the built collector as a child process; kills it KILLS (10) times under load

@@ -25,9 +25,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	grpcmetadata "google.golang.org/grpc/metadata"
 
-	"github.com/otelweir/weir/barrier"
 	"github.com/otelweir/weir/internal/fsys/crashfs"
-	"github.com/otelweir/weir/internal/journal"
 	"github.com/otelweir/weir/internal/otlpwire"
 	"github.com/otelweir/weir/receiver/otlpwalreceiver/internal/metadata"
 )
@@ -71,7 +69,7 @@ var liveStates = []struct {
 		d.show("wal.tenants.usage state=held")
 	}},
 	{"being delivered", func(d *drive) {
-		n := d.start(nodeOptions{})
+		n := d.start(nodeOptions{every: often})
 		n.sink.block()
 		d.sendAll(n, "acme")
 		d.show("delivery.in_flight.usage", "wal.pending.items otelcol.signal=* tenant=*", "wal.unreclaimed.size", "wal.unreclaimed.age",
@@ -81,8 +79,6 @@ var liveStates = []struct {
 		d.show("wal.delivery.duration outcome=success",
 			"wal.settled.items otelcol.signal=* tenant=*", "wal.settled.size otelcol.signal=* tenant=*")
 		d.drained(n)
-		d.barrier(n)
-		d.housekeep(n)
 		d.show("wal.barrier.duration outcome=success", "wal.retain_floor.status state=none")
 	}},
 	{"the destination is down", func(d *drive) {
@@ -126,7 +122,7 @@ var liveStates = []struct {
 		d.tell("wal.delivery.parked state=blocked")
 	}},
 	{"a lane holds the oldest segment", func(d *drive) {
-		n := d.start(nodeOptions{every: 20 * time.Millisecond})
+		n := d.start(nodeOptions{every: often})
 		require.NoError(d.t, n.export(d.as("acme"), otlpwire.Logs, requestOf(d.t, otlpwire.Logs, 1)))
 		d.drained(n)
 		d.show("wal.barrier.duration outcome=success", "wal.retain_floor.status state=none") // the lane has a horizon
@@ -140,7 +136,7 @@ var liveStates = []struct {
 		d.tell("wal.retain_floor.lifted")
 	}},
 	{"full of bytes", func(d *drive) {
-		n := d.start(nodeOptions{})
+		n := d.start(nodeOptions{every: often})
 		n.sink.set(errDown)
 		_, err := n.fill(requestOfSize(d.t, 200<<10))
 		require.Error(d.t, err)
@@ -151,15 +147,12 @@ var liveStates = []struct {
 		n.fs.Inject(crashfs.Fault{Op: crashfs.OpUnlink, Err: syscall.EIO})
 		n.sink.set(nil)
 		d.drained(n)
-		d.barrier(n)
-		d.housekeep(n)
 		d.show("wal.housekeeping.unlink.remaining")
 		n.fs.ClearFaults()
-		d.housekeep(n)
 		d.tell("wal.backpressure.left cause=bytes")
 	}},
 	{"full of segments", func(d *drive) {
-		n := d.start(nodeOptions{change: func(c *Config) { c.WAL.MaxSegments, c.WAL.UnreclaimedBytesLimit = 1, 64*MiB }})
+		n := d.start(nodeOptions{every: often, change: func(c *Config) { c.WAL.MaxSegments, c.WAL.UnreclaimedBytesLimit = 1, 64*MiB }})
 		n.sink.set(errDown)
 		_, err := n.fill(requestOfSize(d.t, 200<<10))
 		require.Error(d.t, err)
@@ -169,14 +162,11 @@ var liveStates = []struct {
 		// A segment whose sync failed ends, whatever the limit.
 		n.fs.Inject(crashfs.Fault{Op: crashfs.OpDatasync, Match: "*.wal", Times: 1, Err: syscall.EIO})
 		require.Error(d.t, n.export(d.as("acme"), otlpwire.Logs, requestOf(d.t, otlpwire.Logs, 1)))
-		d.housekeep(n)
 		d.show("wal.refusals error.type=wal_sync_io", "wal.segments.sealed", "wal.segments.usage state=over_cap",
 			"wal.group.frames outcome=failure", "wal.group.size outcome=failure", "wal.sync.duration outcome=failure")
 
 		n.sink.set(nil)
 		d.drained(n)
-		d.barrier(n)
-		d.housekeep(n)
 		d.tell("wal.backpressure.left cause=segments")
 	}},
 	{"no next segment: retrying", noNextSegment(syscall.EIO, "retrying", "wal_rotation_retrying")},
@@ -197,10 +187,8 @@ var liveStates = []struct {
 		d.show("wal.refusals error.type=wal_append_io")
 	}},
 	{"a barrier fails", func(d *drive) {
-		n := d.start(nodeOptions{})
-		require.NoError(d.t, n.export(d.as("acme"), otlpwire.Logs, requestOf(d.t, otlpwire.Logs, 1)))
+		n := d.start(nodeOptions{every: often})
 		n.fs.Inject(crashfs.Fault{Op: crashfs.OpWrite | crashfs.OpDatasync, Match: "STATE", Err: syscall.EIO})
-		require.Error(d.t, (&maintainedLog{n.recv}).Barrier(d.t.Context(), barrier.Regular))
 		d.show("wal.barrier.duration outcome=failure")
 		n.fs.ClearFaults()
 	}},
@@ -301,6 +289,10 @@ var liveStates = []struct {
 		d.show("wal.recovery.quarantined.items")
 	}},
 }
+
+// often is the interval of barriers and of housekeeping where a state needs
+// them.
+const often = 20 * time.Millisecond
 
 // absentAtFirst have nothing to say before something happened.
 var absentAtFirst = map[string]bool{
@@ -455,17 +447,6 @@ func (n *node) pending() (items uint64) {
 	return items
 }
 
-func (d *drive) barrier(n *node) {
-	d.t.Helper()
-	require.NoError(d.t, (&maintainedLog{n.recv}).Barrier(d.t.Context(), barrier.Regular))
-}
-
-func (d *drive) housekeep(n *node) {
-	d.t.Helper()
-	_, err := (&maintainedLog{n.recv}).Housekeep(d.t.Context(), 128)
-	require.NoError(d.t, err)
-}
-
 // collect reads the metrics and holds them against the registry.
 func (d *drive) collect() (facts []fact) {
 	var all metricdata.ResourceMetrics
@@ -598,17 +579,13 @@ func (p *panicsOnce) ConsumeLogs(ctx context.Context, ld plog.Logs) error {
 // end.
 func noNextSegment(cause syscall.Errno, state, errorType string) func(*drive) {
 	return func(d *drive) {
-		n := d.start(nodeOptions{})
+		n := d.start(nodeOptions{every: often})
 		n.fs.Inject(crashfs.Fault{Op: crashfs.OpRenameNoReplace | crashfs.OpLink, Match: "*.wal", Err: cause})
 		_, err := n.fill(requestOfSize(d.t, 200<<10))
 		require.Error(d.t, err)
 		d.show("wal.rotation.status state="+state, "wal.refusals error.type="+errorType)
 		d.tell("wal.rotation.retrying state=" + state)
 		n.fs.ClearFaults()
-		eventually(d.t, "healthy", func() bool { // once the next attempt is due
-			_, _ = (&maintainedLog{n.recv}).Housekeep(d.t.Context(), 1)
-			return n.recv.journal.Stats().Rotation == journal.RotationHealthy
-		})
 		d.tell("wal.rotation.recovered state=healthy")
 	}
 }

@@ -125,15 +125,32 @@ func TestF01_TwoReceiversInOneProcess(t *testing.T) {
 	b.stop()
 }
 
-// conserved wants: recovered + accepted = settled + dead-lettered + dropped +
-// pending + quarantined.
+// figures are the items that the conservation law speaks of: recovered +
+// accepted = settled + dead-lettered + dropped + pending + quarantined.
+type figures struct {
+	recovered, accepted                                  int64
+	settled, deadLettered, dropped, pending, quarantined int64
+}
+
+func figuresOf(t *testing.T, tt *componenttest.Telemetry) figures {
+	t.Helper()
+	of := func(name string) int64 { return sum(t, tt, "otelcol.wal."+name+".items") }
+	return figures{
+		recovered: of("recovery"), accepted: of("accepted"),
+		settled: of("settled"), deadLettered: of("dead_letter"), dropped: of("dropped"), pending: of("pending"), quarantined: of("recovery.quarantined"),
+	}
+}
+
+func (f figures) in() int64 { return f.recovered + f.accepted }
+
+func (f figures) out() int64 {
+	return f.settled + f.deadLettered + f.dropped + f.pending + f.quarantined
+}
+
 func conserved(t *testing.T, tt *componenttest.Telemetry) {
 	t.Helper()
-	in := sum(t, tt, "otelcol.wal.recovery.items") + sum(t, tt, "otelcol.wal.accepted.items")
-	out := sum(t, tt, "otelcol.wal.settled.items") + sum(t, tt, "otelcol.wal.dead_letter.items") +
-		sum(t, tt, "otelcol.wal.dropped.items") + sum(t, tt, "otelcol.wal.pending.items") +
-		sum(t, tt, "otelcol.wal.recovery.quarantined.items")
-	assert.Equal(t, in, out, "items in and out")
+	f := figuresOf(t, tt)
+	assert.Equal(t, f.in(), f.out(), "items in and out: %+v", f)
 }
 
 func TestF02_Conservation(t *testing.T) {
