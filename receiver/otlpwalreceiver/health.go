@@ -18,6 +18,10 @@ import (
 // follows it: refusing and accepting may alternate with every request.
 const settleTime = time.Second
 
+// lookEvery is how often the condition is looked at although nobody told of a
+// change: nobody tells when reading the log works again.
+const lookEvery = 5 * time.Second
+
 // health reports the component's status once it has held for settleTime. A
 // permanent error is reported at once and is the last thing reported: the
 // Collector lets nothing follow it.
@@ -90,6 +94,7 @@ func (h *health) judge() {
 	if !h.running || h.reported == componentstatus.StatusPermanentError {
 		return
 	}
+	h.lookIn(lookEvery)
 	now := time.Now()
 	if c.status != h.now {
 		h.now, h.began = c.status, now
@@ -104,7 +109,9 @@ func (h *health) judge() {
 		h.lookIn(left)
 		return
 	}
-	h.reported = c.status
+	if h.reported = c.status; h.reported == componentstatus.StatusPermanentError {
+		h.timer.Stop()
+	}
 	componentstatus.ReportStatus(h.host, componentstatus.NewEvent(c.status, componentstatus.WithError(c.why)))
 }
 

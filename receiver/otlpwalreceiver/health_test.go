@@ -82,3 +82,21 @@ func TestF04_ConditionKnowsSinceWhen(t *testing.T) {
 		h.stop()
 	})
 }
+
+// Reading the log may fail and work again without anybody telling.
+func TestF04_ChangesThatNobodyTellsOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := &statusHost{testHost: newTestHost()}
+		var now atomic.Int64
+		now.Store(int64(componentstatus.StatusOK))
+		h := newHealth(host, func() condition { return condition{status: componentstatus.Status(now.Load())} })
+		h.begin()
+		for _, to := range []componentstatus.Status{componentstatus.StatusRecoverableError, componentstatus.StatusOK} {
+			now.Store(int64(to))
+			time.Sleep(lookEvery + settleTime)
+			synctest.Wait()
+		}
+		assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError, componentstatus.StatusOK}, host.statuses())
+		h.stop()
+	})
+}
