@@ -177,10 +177,9 @@ func TestF02_Conservation(t *testing.T) {
 	bad.set(poison)
 	n = startNode(t, nodeOptions{metrics: tt, fs: fs, sink: bad, change: func(c *Config) { c.Delivery.OnPermanentError = policyDrop }})
 	require.NoError(t, n.export(t.Context(), otlpwire.Traces, requestOf(t, otlpwire.Traces, 4)))
-	eventually(t, "all is gone", func() bool {
-		return sum(t, tt, "otelcol.wal.pending.items") == 0 && sum(t, tt, "otelcol.wal.dropped.items") > 4
-	})
-	conserved(t, tt)
+	atRest(t, tt, isUp, "all is gone")
+	f := figuresOf(t, tt)
+	assert.Equal(t, f.recovered+4, f.dropped)
 	n.stop()
 }
 
@@ -196,10 +195,8 @@ func TestF02_ConservationWithDamageAtRunTime(t *testing.T) {
 	flip(t, n.fs, "/wal/0000000000000000-00000000.wal", 300<<10)
 	n.sink.set(nil)
 	eventually(t, "set aside", func() bool { return sum(t, tt, "otelcol.wal.recovery.quarantined.size") > 0 })
-	eventually(t, "at rest", func() bool { return sum(t, tt, "otelcol.wal.pending.items") == 0 })
-	assert.EqualValues(t, 1, sum(t, tt, "otelcol.wal.recovery.quarantined.items"))
-	assert.EqualValues(t, 2, sum(t, tt, "otelcol.wal.settled.items"))
-	conserved(t, tt)
+	atRest(t, tt, isUp, "the rest is delivered")
+	assert.Equal(t, figures{accepted: 3, settled: 2, quarantined: 1}, figuresOf(t, tt))
 	n.stop()
 }
 
