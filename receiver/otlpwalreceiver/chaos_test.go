@@ -47,10 +47,14 @@ var lives = []struct {
 	{name: "of a backlog", policy: policyDrop, rests: isUp, ends: "killed under load"},
 	{name: "after a kill under load", policy: policyDeadLetter, rests: isDown, ends: "stopped", damage: true},
 	// What damage took off a lane counts as pending too until the lane is idle.
-	{name: "of damaged data", policy: policyDrop, rests: isUp, ends: "stopped",
-		faults: []crashfs.Fault{{Op: crashfs.OpDatasync, Match: "*.wal", After: 30, Times: 1, Err: syscall.EIO}}},
-	{name: "after a failed sync", policy: policyDeadLetter, rests: isDown, ends: "killed", damage: true,
-		faults: []crashfs.Fault{{Op: crashfs.OpWrite, Match: "*.wal", After: 30, Times: 1, Err: syscall.EIO}}},
+	{
+		name: "of damaged data", policy: policyDrop, rests: isUp, ends: "stopped",
+		faults: []crashfs.Fault{{Op: crashfs.OpDatasync, Match: "*.wal", After: 30, Times: 1, Err: syscall.EIO}},
+	},
+	{
+		name: "after a failed sync", policy: policyDeadLetter, rests: isDown, ends: "killed", damage: true,
+		faults: []crashfs.Fault{{Op: crashfs.OpWrite, Match: "*.wal", After: 30, Times: 1, Err: syscall.EIO}},
+	},
 	{name: "of what all that left", policy: policyDeadLetter, rests: isUp, ends: "stopped"},
 }
 

@@ -14,6 +14,8 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumererror"
+	"go.opentelemetry.io/collector/pipeline"
+	"go.opentelemetry.io/collector/receiver/receivertest"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	grpcmetadata "google.golang.org/grpc/metadata"
@@ -198,6 +200,25 @@ func TestF02_ConservationWithDamageAtRunTime(t *testing.T) {
 	atRest(t, tt, isUp, "the rest is delivered")
 	assert.Equal(t, figures{accepted: 3, settled: 2, quarantined: 1}, figuresOf(t, tt))
 	n.stop()
+}
+
+// A group, a barrier and a Consume call are counted without allocating.
+func TestCountingAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		return // the race detector allocates
+	}
+	set := receivertest.NewNopSettings(metadata.Type)
+	set.TelemetrySettings = newMetrics(t).NewTelemetrySettings()
+	tel, err := newTelemetry(set)
+	require.NoError(t, err)
+	defer tel.stop()
+	o := journalObserver{telemetry: tel}
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		o.GroupSynced(3, 4096, time.Millisecond, nil)
+		o.GroupSynced(1, 100, time.Millisecond, errDown)
+		tel.barrier(time.Millisecond, nil)
+		tel.consumed(pipeline.SignalLogs, time.Millisecond, "success")
+	}))
 }
 
 func TestLimitsBeyondAnyMetricAreClamped(t *testing.T) {
