@@ -75,7 +75,7 @@ func (l *log) put(tenant string, metadata, payload []byte, items uint32) error {
 		Kind: journal.KindLogs, Tenant: tenant, Items: items, Received: time.Now().UnixNano(),
 		Metadata: metadata, Payload: [][]byte{payload},
 	}
-	_, err := l.Commit(context.Background(), f, func() {})
+	_, err := l.Commit(context.Background(), f, func(bool) {})
 	return err
 }
 

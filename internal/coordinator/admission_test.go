@@ -258,7 +258,7 @@ func TestB11_NeverAboveTheLimit(t *testing.T) {
 			wg.Go(func() {
 				lane := journal.Lane{Tenant: string(rune('a' + w%3)), Kind: journal.KindLogs}
 				for _, size := range sizes[w*perWriter : (w+1)*perWriter] {
-					_, err := r.c.Commit(context.Background(), frame(t, lane, size), func() {})
+					_, err := r.c.Commit(context.Background(), frame(t, lane, size), func(bool) {})
 					if r.figures().Unreclaimed > r.cfg.Limit {
 						over.Add(1)
 					}
@@ -336,8 +336,8 @@ func TestB16_ConcurrentRefusalsAndAcks(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 20 {
-				_, _ = r.c.Commit(context.Background(), frame(t, logsLane, 30*unit), func() {})
-				_, _ = r.c.Commit(context.Background(), frame(t, logsLane, 128), func() {})
+				_, _ = r.c.Commit(context.Background(), frame(t, logsLane, 30*unit), func(bool) {})
+				_, _ = r.c.Commit(context.Background(), frame(t, logsLane, 128), func(bool) {})
 			}
 		})
 	}
@@ -421,7 +421,7 @@ func TestA02_DoneAfterAbandonedCommit(t *testing.T) {
 	result := make(chan error)
 	f := frame(t, logsLane, unit)
 	go func() {
-		_, err := r.c.Commit(ctx, f, func() { close(done) })
+		_, err := r.c.Commit(ctx, f, func(bool) { close(done) })
 		result <- err
 	}()
 	for r.figures().Unflushed == 0 {

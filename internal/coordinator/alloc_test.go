@@ -16,7 +16,7 @@ import (
 func TestRefusalAllocatesItsAnswerOnly(t *testing.T) {
 	r := newRig(t)
 	r.fill(logsLane, unit)
-	f, ctx, none, now := frame(t, logsLane, unit), t.Context(), func() {}, time.Now()
+	f, ctx, none, now := frame(t, logsLane, unit), t.Context(), func(bool) {}, time.Now()
 
 	r.j.Lock()
 	f.Sum()

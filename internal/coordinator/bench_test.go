@@ -29,7 +29,7 @@ func TestRefusalsTouchNoFile(t *testing.T) {
 	require.Equal(t, refusal.BackpressureBytes, refused.Reason)
 	r.reopen() // nothing runs in the background any more
 
-	f, none := frame(t, logsLane, unit), func() {}
+	f, none := frame(t, logsLane, unit), func(bool) {}
 	before := r.fs.Calls(crashfs.Any)
 	for range 100 {
 		_, err := r.c.Commit(t.Context(), f, none)
@@ -42,7 +42,7 @@ func TestRefusalsTouchNoFile(t *testing.T) {
 func BenchmarkRefusal(b *testing.B) {
 	r := newRig(b)
 	r.fill(logsLane, unit)
-	f, ctx, none := frame(b, logsLane, unit), b.Context(), func() {}
+	f, ctx, none := frame(b, logsLane, unit), b.Context(), func(bool) {}
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := r.c.Commit(ctx, f, none); err == nil {
@@ -86,7 +86,7 @@ func BenchmarkCommitWithoutDisk(b *testing.B) {
 				all.Go(func() {
 					for left.Add(-1) >= 0 {
 						f := &journal.Frame{Kind: journal.KindLogs, Items: 1, Metadata: meta, Payload: [][]byte{payload}}
-						if _, err := c.Commit(context.Background(), f, func() {}); !assert.NoError(b, err) {
+						if _, err := c.Commit(context.Background(), f, func(bool) {}); !assert.NoError(b, err) {
 							return
 						}
 					}

@@ -110,13 +110,13 @@ func (c *Coordinator) Close(ctx context.Context) error {
 // Commit makes f durable and returns its position, or a *refusal.Error. It is
 // the admission sequence of contract §1 from the frame bound on.
 //
-// done is called exactly once, when nothing refers to f's buffers any more:
-// usually before Commit returns, later when ctx ended while f was queued.
-// Such a frame is undecided: it may still become durable.
-func (c *Coordinator) Commit(ctx context.Context, f *journal.Frame, done func()) (journal.Position, error) {
+// done is called exactly once, when nothing refers to f's buffers any more, and
+// is told whether f is durable: usually before Commit returns, later when ctx
+// ended while f was queued. Such a frame is undecided for its sender.
+func (c *Coordinator) Commit(ctx context.Context, f *journal.Frame, done func(durable bool)) (journal.Position, error) {
 	framed := f.FramedLen()
 	if framed > c.MaxFrameSize {
-		done()
+		done(false)
 		return 0, tooLarge(framed, c.MaxFrameSize)
 	}
 	f.Sum()
@@ -127,20 +127,21 @@ func (c *Coordinator) Commit(ctx context.Context, f *journal.Frame, done func())
 	c.Journal.Unlock()
 
 	if ticket == nil {
-		done()
+		done(false)
 		return 0, c.refuse(v, now)
 	}
 	if err := c.await(ctx, ticket); err != nil {
 		go func() { // somebody has to see the frame to its end; c.queued counts it
 			_ = c.await(context.Background(), ticket) // which never ends
-			done()
+			_, err := ticket.Outcome()
+			done(err == nil)
 			c.queued.Done()
 		}()
 		return 0, abandoned(err)
 	}
-	done()
-	c.queued.Done()
 	pos, err := ticket.Outcome()
+	done(err == nil)
+	c.queued.Done()
 	if err != nil {
 		return 0, fromOutcome(err, time.Now())
 	}

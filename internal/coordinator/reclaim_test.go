@@ -107,7 +107,7 @@ func TestD13_TenantsUnderConcurrentFirstWrites(t *testing.T) {
 	for i := range 20 {
 		wg.Go(func() {
 			lane := journal.Lane{Tenant: fmt.Sprint("t", i), Kind: journal.KindLogs}
-			_, err := r.c.Commit(context.Background(), frame(t, lane, unit), func() {})
+			_, err := r.c.Commit(context.Background(), frame(t, lane, unit), func(bool) {})
 			if err == nil {
 				mu.Lock()
 				acked[lane.Tenant] = true

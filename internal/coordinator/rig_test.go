@@ -169,7 +169,7 @@ func frame(t testing.TB, lane journal.Lane, n int) *journal.Frame {
 func (r *rig) put(lane journal.Lane, n int) (journal.Position, error) {
 	r.t.Helper()
 	calls := 0
-	pos, err := r.c.Commit(r.t.Context(), frame(r.t, lane, n), func() { calls++ })
+	pos, err := r.c.Commit(r.t.Context(), frame(r.t, lane, n), func(bool) { calls++ })
 	require.Equal(r.t, 1, calls, "done was called %d times", calls)
 	return pos, err
 }

@@ -21,7 +21,7 @@ import (
 // committer makes a frame durable, or says why not: coordinator.Coordinator.
 // done runs exactly once, when nothing refers to the frame's buffers any more.
 type committer interface {
-	Commit(ctx context.Context, f *journal.Frame, done func()) (journal.Position, error)
+	Commit(ctx context.Context, f *journal.Frame, done func(durable bool)) (journal.Position, error)
 }
 
 // front is what both transports do with a request once they have its bytes.
@@ -60,7 +60,7 @@ func newFront(cfg *Config, log committer, set receiver.Settings) (*front, error)
 	}, nil
 }
 
-// accepted counts what was acknowledged.
+// accepted counts what became durable.
 type accepted struct{ items, bytes atomic.Uint64 }
 
 // request is one export request in OTLP protobuf. It and its buffer belong to
@@ -101,14 +101,11 @@ func (f *front) accept(ctx context.Context, r *request) *refusal.Error {
 		return nil
 	}
 	ctx = f.reports.start(ctx, r)
-	size, err := f.commit(ctx, r, m)
+	err = f.commit(ctx, r, m)
 	f.reports.end(ctx, r, m.Items, err)
 	if err != nil {
 		return asRefusal(err)
 	}
-	f.accepted[r.signal].items.Add(uint64(m.Items))
-	f.accepted[r.signal].bytes.Add(size)
-	f.tenants.accept(r.frame.Tenant, r.signal, uint64(m.Items), size)
 	return nil
 }
 
@@ -120,20 +117,20 @@ func (f *front) refused(r *request, e *refusal.Error) {
 	}
 }
 
-// commit returns the frame's length once it is durable.
-func (f *front) commit(ctx context.Context, r *request, m otlpwire.Measurement) (uint64, error) {
+// commit returns nil once r's frame is durable.
+func (f *front) commit(ctx context.Context, r *request, m otlpwire.Measurement) error {
 	tenant, metadata, err := f.identity.of(ctx)
 	if err != nil {
 		r.release()
-		return 0, err
+		return err
 	}
 	if n := uint64(len(metadata)); !r.charge.Grow(n) {
 		r.release()
-		return 0, f.admission.noMemory(n)
+		return f.admission.noMemory(n)
 	}
 	if m.Items > math.MaxUint32 {
 		r.release()
-		return 0, invalidPayload(fmt.Errorf("%d items", m.Items))
+		return invalidPayload(fmt.Errorf("%d items", m.Items))
 	}
 	r.pieces[0] = r.payload
 	r.frame = journal.Frame{
@@ -144,10 +141,24 @@ func (f *front) commit(ctx context.Context, r *request, m otlpwire.Measurement) 
 		Metadata: metadata,
 		Payload:  r.pieces[:],
 	}
-	size := r.frame.FramedLen()
 	r.slot.handOver()
-	_, err = f.log.Commit(ctx, &r.frame, r.release)
-	return size, err
+	// What became durable is in the log and will be delivered, also if its
+	// client gave up before.
+	_, err = f.log.Commit(ctx, &r.frame, func(durable bool) {
+		if durable {
+			f.count(r)
+		}
+		r.release()
+	})
+	return err
+}
+
+// count counts r as accepted.
+func (f *front) count(r *request) {
+	items, size := uint64(r.frame.Items), r.frame.FramedLen()
+	f.accepted[r.signal].items.Add(items)
+	f.accepted[r.signal].bytes.Add(size)
+	f.tenants.accept(r.frame.Tenant, r.signal, items, size)
 }
 
 func invalidPayload(err error) *refusal.Error {

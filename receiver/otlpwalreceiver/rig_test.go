@@ -45,16 +45,17 @@ type committed struct {
 	payload []byte
 }
 
-func (l *fakeLog) Commit(ctx context.Context, f *journal.Frame, done func()) (journal.Position, error) {
+func (l *fakeLog) Commit(ctx context.Context, f *journal.Frame, done func(durable bool)) (journal.Position, error) {
 	l.mu.Lock()
 	l.frames = append(l.frames, committed{frame: *f, payload: bytes.Join(f.Payload, nil)})
 	answer := l.answer
 	l.mu.Unlock()
-	defer done()
-	if answer == nil {
-		return 0, nil
+	var err error
+	if answer != nil {
+		err = answer(ctx)
 	}
-	return 0, answer(ctx)
+	done(err == nil)
+	return 0, err
 }
 
 func (l *fakeLog) set(answer func(context.Context) error) {

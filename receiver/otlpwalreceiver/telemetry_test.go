@@ -301,3 +301,24 @@ func TestTenantsAreForgottenOnlyWhenIdle(t *testing.T) {
 	table.forget(nil)
 	assert.Nil(t, table.of("a"))
 }
+
+// What a client gave up on and became durable all the same is in the balance.
+func TestF02_ConservationOfAbandonedRequests(t *testing.T) {
+	tt := newMetrics(t)
+	n := startNode(t, nodeOptions{metrics: tt})
+	n.recv.journal.TurnC() <- struct{}{} // nobody can write
+	ctx, giveUp := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.export(ctx, otlpwire.Logs, requestOf(t, otlpwire.Logs, 3)) }()
+	eventually(t, "queued", func() bool { return n.recv.journal.Stats().Unflushed > 0 })
+	giveUp()
+	require.Error(t, <-done)
+	eventually(t, "refused", func() bool {
+		return sum(t, tt, "otelcol.wal.refusals", attribute.String("error.type", "wal_abandoned")) == 1
+	})
+	n.recv.journal.ReleaseTurn()
+	eventually(t, "delivered", func() bool { return sum(t, tt, "otelcol.wal.settled.items") == 3 })
+	assert.EqualValues(t, 3, sum(t, tt, "otelcol.wal.accepted.items"))
+	conserved(t, tt)
+	n.stop()
+}
