@@ -308,8 +308,8 @@ func TestF02_ConservationOfAbandonedRequests(t *testing.T) {
 	n := startNode(t, nodeOptions{metrics: tt})
 	n.recv.journal.TurnC() <- struct{}{} // nobody can write
 	ctx, giveUp := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- n.export(ctx, otlpwire.Logs, requestOf(t, otlpwire.Logs, 3)) }()
+	payload, done := requestOf(t, otlpwire.Logs, 3), make(chan error, 1)
+	go func() { done <- n.export(ctx, otlpwire.Logs, payload) }()
 	eventually(t, "queued", func() bool { return n.recv.journal.Stats().Unflushed > 0 })
 	giveUp()
 	require.Error(t, <-done)
