@@ -47,28 +47,40 @@ func newGRPCTransport(f *front, served []signal) *grpcTransport {
 	return t
 }
 
-// server builds the gRPC server. What grpc-go holds of messages is counted by
-// the pool that it takes its buffers from.
+// server builds the gRPC server.
 func (t *grpcTransport) server(ctx context.Context, cfg *configgrpc.ServerConfig, extensions map[component.ID]component.Component, set component.TelemetrySettings) (*grpc.Server, error) {
-	pool := membudget.NewBufferPool(t.front.admission.budget, mem.DefaultBufferPool())
-	server, err := cfg.ToServer(ctx, extensions, set,
-		configgrpc.WithGrpcServerOption(grpc.InTapHandle(t.tapHandle)),
-		configgrpc.WithGrpcServerOption(grpc.StatsHandler(streamEnds{})),
-		configgrpc.WithGrpcServerOption(grpc.ForceServerCodecV2(newRawCodec())),
-		configgrpc.WithGrpcServerOption(experimental.BufferPool(pool)),
-		// A goroutine that serves one request after the other has the stack it
-		// needs; a new one for each request grows its own every time.
-		configgrpc.WithGrpcServerOption(grpc.NumStreamWorkers(uint32(min(t.front.admission.maxRequests, maxStreamWorkers)))),
-		// Stop returns when the last handler has: the log is closed after it.
-		configgrpc.WithGrpcServerOption(grpc.WaitForHandlers(true)),
-	)
+	var opts []configgrpc.ToServerOption
+	for _, o := range t.options() {
+		opts = append(opts, configgrpc.WithGrpcServerOption(o))
+	}
+	server, err := cfg.ToServer(ctx, extensions, set, opts...)
 	if err != nil {
 		return nil, err
 	}
+	t.register(server)
+	return server, nil
+}
+
+// options are what the transport needs of its server. What grpc-go holds of
+// messages is counted by the pool that it takes its buffers from.
+func (t *grpcTransport) options() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.InTapHandle(t.tapHandle),
+		grpc.ForceServerCodecV2(newRawCodec()),
+		experimental.BufferPool(membudget.NewBufferPool(t.front.admission.budget, mem.DefaultBufferPool())),
+		// A goroutine that serves one request after the other has the stack it
+		// needs; a new one for each request grows its own every time.
+		grpc.NumStreamWorkers(uint32(min(t.front.admission.maxRequests, maxStreamWorkers))),
+		// Stop returns when the last handler has: the log is closed after it.
+		grpc.WaitForHandlers(true),
+	}
+}
+
+// register adds the services to the server.
+func (t *grpcTransport) register(server *grpc.Server) {
 	for method, s := range t.methods {
 		server.RegisterService(t.service(method, s), nil)
 	}
-	return server, nil
 }
 
 // service describes the service of one signal.
@@ -83,6 +95,11 @@ func (t *grpcTransport) service(method string, s signal) *grpc.ServiceDesc {
 			// them as usual: a client that does not authenticate then has
 			// no message read, decompressed or copied.
 			Handler: func(_ any, ctx context.Context, receive func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+				in := ctx.Value(receivingKey{}).(*receiving) // the tap's, which every stream of ours passes
+				defer in.leave()
+				if !in.handled() {
+					return nil, context.Canceled
+				}
 				c := &grpcCall{request: request{signal: s, transport: transportGRPC, format: formatProtobuf}}
 				if intercept == nil {
 					return t.export(ctx, c, receive)
@@ -110,7 +127,7 @@ func (t *grpcTransport) export(ctx context.Context, c *grpcCall, receive func(an
 			return nil, t.refused(r, invalidPayload(err))
 		}
 	}
-	in := ctx.Value(receivingKey{}).(*receiving) // the tap's, which every stream of ours passes
+	in := ctx.Value(receivingKey{}).(*receiving)
 	if err := receive(&c.message); err != nil {
 		c.message.release()
 		if in.expired.Load() {

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/tap"
 )
 
@@ -40,23 +39,30 @@ type receiving struct {
 	slot     *slot
 	cancel   context.CancelFunc
 	deadline *time.Timer
+	unwatch  func() bool // see handled
 	expired  atomic.Bool
 }
 
+// newReceiving also watches for the stream's end, which gives the slot back:
+// grpc-go may end it without calling our handler, as when it does not know the
+// message's encoding. A stats handler would be told, too, but has grpc-go
+// allocate 16 times per request.
 func newReceiving(stream context.Context, s *slot) *receiving {
 	r := &receiving{slot: s}
 	r.Context, r.cancel = context.WithCancel(stream)
 	r.deadline = time.AfterFunc(s.admission.bodyTimeout, r.expire)
+	r.unwatch = context.AfterFunc(stream, s.leave)
 	return r
 }
 
-// expire also gives the slot back: should grpc-go ever drop a stream between
-// the tap and its handling, this is where its slot ends.
 func (r *receiving) expire() {
 	r.expired.Store(true)
 	r.cancel()
-	r.leave()
 }
+
+// handled says that our handler runs, which gives the slot back when it is done
+// and not when the client gives up: false if the stream ended before.
+func (r *receiving) handled() bool { return r.unwatch() }
 
 // Err tells the body's deadline from an ended stream: grpc-go makes the status
 // of it.
@@ -81,33 +87,8 @@ func (r *receiving) Value(key any) any {
 // received lifts the body's deadline; false means that it has passed.
 func (r *receiving) received() bool { return r.deadline.Stop() }
 
-// leave gives the slot back if the log has not taken it over.
+// leave gives the slot back for the handler, if the log has not taken it over.
 func (r *receiving) leave() {
 	r.deadline.Stop()
 	r.slot.leave()
 }
-
-// streamEnds gives slots back: grpc-go reports the end of every stream that it
-// handles, whether or not our handler was called.
-type streamEnds struct{}
-
-var _ stats.Handler = streamEnds{}
-
-// HandleRPC waits for the end.
-func (streamEnds) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	if _, ok := s.(*stats.End); !ok {
-		return
-	}
-	if r, ok := ctx.Value(receivingKey{}).(*receiving); ok {
-		r.leave()
-	}
-}
-
-// TagRPC does nothing.
-func (streamEnds) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
-
-// TagConn does nothing.
-func (streamEnds) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-
-// HandleConn does nothing.
-func (streamEnds) HandleConn(context.Context, stats.ConnStats) {}
