@@ -37,8 +37,8 @@ func (e *DamageError) Error() string {
 	case e.Stated:
 		items = fmt.Sprintf("%d items, if the damaged headers are right,", e.Items)
 	}
-	return fmt.Sprintf("%s: damaged at offset %d: %v; positions %d to %d with %s cannot be read: run `weirctl repair %s`, or set on_corruption: quarantine, to set them aside and go on",
-		filepath.Join(e.Directory, e.File), e.Offset, e.Err, e.Start, e.End, items, e.Directory)
+	return fmt.Sprintf("%s: damaged at offset %d: %v; positions %d to %d with %s cannot be read: restore the file from a copy, or set on_corruption: quarantine and restart, to set them aside and go on",
+		filepath.Join(e.Directory, e.File), e.Offset, e.Err, e.Start, e.End, items)
 }
 
 func (e *DamageError) Unwrap() error { return e.Err }

@@ -247,7 +247,7 @@ func (s *site) damagedAt(t *testing.T, hit place, says headerSays) {
 	fail.close()
 	var open *openError
 	require.ErrorAs(t, err, &open, "opened although %s is damaged", hit.file)
-	for _, want := range []string{path.Base(hit.file), fmt.Sprint(hit.off), fmt.Sprint(pos), fmt.Sprint(pos + hit.len), "weirctl"} {
+	for _, want := range []string{path.Base(hit.file), fmt.Sprint(hit.off), fmt.Sprint(pos), fmt.Sprint(pos + hit.len), "set on_corruption: quarantine"} {
 		assert.ErrorContains(t, err, want)
 	}
 	after, err := fail.fs.ReadFile(hit.file)
@@ -582,7 +582,7 @@ var logDamage = []struct {
 	{"C10 unreadable bytes in STATE", func(t *testing.T, s *site) {
 		s.fs.Inject(crashfs.Fault{Op: crashfs.OpRead, Match: "STATE", Err: syscall.EIO})
 	}, "STATE", true},
-	{"C10 STATE missing", func(t *testing.T, s *site) { s.edit(t, logDir+"/STATE", remove) }, "STATE", true},
+	{"C10 STATE missing", func(t *testing.T, s *site) { s.edit(t, logDir+"/STATE", remove) }, "move the whole directory " + logDir + " away", true},
 	{"C10 STATE of zero bytes", func(t *testing.T, s *site) {
 		s.edit(t, logDir+"/STATE", func([]byte) []byte { return []byte{} })
 	}, "STATE", true},
@@ -862,7 +862,7 @@ func TestC23_DamageMetByTheReader(t *testing.T) {
 			assert.Equal(t, path.Base(hit.file), path.Base(met.File))
 			assert.Equal(t, hit.off, met.Offset)
 			assert.Equal(t, [2]Position{pos, pos + hit.len}, [2]Position{met.Start, met.End})
-			assert.ErrorContains(t, met, "weirctl")
+			assert.ErrorContains(t, met, "set on_corruption: quarantine")
 			fail.j = j
 			fail.mustAppend(t, 1) // appends go on
 			require.NoError(t, r.Close())

@@ -113,12 +113,17 @@ func (r *recovery) run() error {
 		return r.begin()
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s is missing beside %d segments (first %s): what is settled and which log this is cannot be known; "+
-			"restore it, or run `weirctl repair %s` to rebuild it (everything is delivered again)",
-			stateName, len(r.files), r.files[0].id.name(), r.cfg.Directory)
+			"restore it, or start afresh: %s",
+			stateName, len(r.files), r.files[0].id.name(), r.afresh())
 	default:
-		return fmt.Errorf("%w; run `weirctl repair %s` to rebuild it from the segments (everything is delivered again)", err, r.cfg.Directory)
+		return fmt.Errorf("%w; mend or restore it, or start afresh: %s", err, r.afresh())
 	}
 	return r.recover()
+}
+
+// afresh is what is left to do about a log that cannot be opened.
+func (r *recovery) afresh() string {
+	return fmt.Sprintf("move the whole directory %s away and keep it, with the data in it", r.cfg.Directory)
 }
 
 // lockDirectory makes the directory if need be and takes its lock.

@@ -47,8 +47,8 @@ func (r *recovery) recover() error {
 
 // lost is the error of segments that do not make a whole.
 func (r *recovery) lost(format string, args ...any) error {
-	return fmt.Errorf("%s: data of this log is missing, or is another log's; restore the files, or see what is there with `weirctl verify %s`",
-		fmt.Sprintf(format, args...), r.cfg.Directory)
+	return fmt.Errorf("%s: data of this log is missing, or is another log's; restore the files, or start afresh: %s",
+		fmt.Sprintf(format, args...), r.afresh())
 }
 
 // chain orders what is there, applies what STATE says was planned and
