@@ -60,6 +60,7 @@ func (d *Delivery) want(l *lane) {
 func (d *Delivery) rejoin(l *lane) {
 	l.phase, l.missed = current, false
 	d.returns++
+	l.rest()
 }
 
 // readBehind is the catch-up reader. One for all lanes that are behind; it

@@ -38,6 +38,7 @@ func (d *Delivery) sustain(g *group, v verdict) bool {
 		g.graceOver = now.Sub(l.graceSince) >= d.cfg.PermanentGrace
 		return !g.graceOver
 	}
+	l.graceSince = time.Time{} // the destination looks at data again
 	return false
 }
 

@@ -134,6 +134,14 @@ func (l *lane) pass(at journal.Position) {
 // free notes that the lane's next frame may find a place.
 func (l *lane) free() { l.stuck, l.full = false, false }
 
+// rest ends the lane's grace when nothing is left that it was for: what comes
+// later, and may meet another outage, has one of its own.
+func (l *lane) rest() {
+	if l.state() == Idle {
+		l.graceSince = time.Time{}
+	}
+}
+
 // forgettable reports whether a lane the main reader makes anew with its next
 // frame would be no different. In every phase but current there may be frames
 // that reader has passed.

@@ -215,6 +215,62 @@ func TestGraceForErrorsThatAreNotAboutTheData(t *testing.T) {
 			assert.Len(t, r.log.lettersWritten(), 1)
 		})
 	})
+	for _, policy := range []PermanentPolicy{DeadLetter, Drop} {
+		t.Run(fmt.Sprintf("a blip long after an outage that ended with the backlog has a grace of its own, policy %d", policy), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, func(s *Settings) {
+					s.Config.PermanentGrace, s.Config.OnPermanentError = 10*time.Minute, policy
+					oneFrameGroups(s)
+				})
+				r.p.setReact(func(*call) error { return permanent(codes.Unauthenticated) })
+				for _, n := range names("a", 20) {
+					r.logFrame("t", n)
+				}
+				time.Sleep(11 * time.Minute)
+				r.wait()
+				set := r.Stats().Signals[journal.KindLogs]
+				require.Equal(t, uint64(20), set.DeadLettered.Items+set.Dropped.Items)
+				require.Equal(t, Idle, r.state(logLane("t")))
+				time.Sleep(24 * time.Hour)
+				calls := 0
+				r.p.setReact(func(*call) error {
+					if calls++; calls == 1 {
+						return permanent(codes.Unauthenticated)
+					}
+					return nil
+				})
+				r.logFrame("t", "b")
+				time.Sleep(time.Minute)
+				r.wait()
+				got := r.Stats().Signals[journal.KindLogs]
+				assert.Equal(t, uint64(1), got.Settled.Items, "one expired token costs no data")
+				assert.Equal(t, uint64(20), got.DeadLettered.Items+got.Dropped.Items)
+			})
+		})
+	}
+	t.Run("an error about the data ends the outage", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := setup(t)
+			began := time.Now()
+			r.p.setReact(func(c *call) error {
+				switch {
+				case time.Since(began) < 9*time.Minute:
+					return permanent(codes.Unauthenticated)
+				case c.bodies[0] == "bad":
+					return permanent(codes.InvalidArgument)
+				case time.Since(began) < 12*time.Minute:
+					return permanent(codes.Unauthenticated)
+				}
+				return nil
+			})
+			bad := r.logFrame("t", "bad")
+			r.logFrame("t", "good")
+			time.Sleep(15 * time.Minute)
+			r.wait()
+			assert.Equal(t, []journal.Position{bad}, r.log.lettersWritten())
+			assert.Equal(t, uint64(1), r.Stats().Signals[journal.KindLogs].Settled.Items)
+		})
+	})
 	t.Run("one frame the destination chokes on does not take others with it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newStoppedRig(t, newMemLog(), func(s *Settings) { s.Config.PermanentGrace = 10 * time.Minute })
