@@ -87,6 +87,7 @@ var liveStates = []struct {
 		d.sendAll(n, "acme")
 		d.show("delivery.lanes.parked", "wal.delivery.duration outcome=retryable")
 		d.tell("wal.delivery.parked state=parked")
+		eventually(d.t, "every lane was tried", func() bool { return n.recv.delivery.Stats().Parked == len(signals) })
 		n.sink.set(nil)
 		d.show("wal.redelivered.items otelcol.signal=* tenant=*")
 		d.drained(n)
