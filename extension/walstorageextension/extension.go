@@ -25,6 +25,7 @@ type walStorage struct {
 	id        component.ID
 	telemetry component.TelemetrySettings
 	flushers  *maintenance.Flushers
+	failures  failures
 
 	mu     sync.Mutex
 	state  lifecycle                  // guarded by mu
@@ -42,10 +43,11 @@ const (
 )
 
 var (
-	_ extension.Extension                         = (*walStorage)(nil)
-	_ storage.Extension                           = (*walStorage)(nil)
-	_ barrier.Registry                            = (*walStorage)(nil)
-	_ extensioncapabilities.ConfigSnapshotWatcher = (*walStorage)(nil)
+	_ extension.Extension                          = (*walStorage)(nil)
+	_ storage.Extension                            = (*walStorage)(nil)
+	_ barrier.Registry                             = (*walStorage)(nil)
+	_ extensioncapabilities.ConfigSnapshotWatcher  = (*walStorage)(nil)
+	_ extensioncapabilities.ComponentStatusWatcher = (*walStorage)(nil)
 )
 
 func newExtension(set extension.Settings, cfg *Config) *walStorage {

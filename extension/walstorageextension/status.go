@@ -105,7 +105,7 @@ func (w *walStorage) registered() []*logEntry {
 func (w *walStorage) document() *statuspage.Document {
 	doc := &statuspage.Document{Extension: w.id.String(), Logs: []statuspage.Log{}}
 	for _, entry := range w.registered() {
-		l := statuspage.Log{ID: entry.id.String()}
+		l := statuspage.Log{ID: entry.id.String(), Failure: w.failures.of(entry.id)}
 		status, err := entry.status()
 		if err != nil {
 			l.Error = err.Error()
@@ -117,6 +117,44 @@ func (w *walStorage) document() *statuspage.Document {
 	}
 	doc.Generated = time.Now()
 	return doc
+}
+
+// failures are the permanent errors that receivers have reported. They have a
+// lock of their own: a status may be reported under any lock of a log.
+type failures struct {
+	mu sync.Mutex
+	by map[*componentstatus.InstanceID]error // guarded by mu
+}
+
+// Changed keeps what a receiver says has ended for good, such as reading a
+// damaged log; see [extensioncapabilities.ComponentStatusWatcher].
+func (w *walStorage) Changed(source *componentstatus.InstanceID, event *componentstatus.Event) {
+	if source.Kind() != component.KindReceiver {
+		return
+	}
+	w.failures.mu.Lock()
+	defer w.failures.mu.Unlock()
+	if event.Status() != componentstatus.StatusPermanentError {
+		delete(w.failures.by, source) // only stopping comes after it
+		return
+	}
+	if w.failures.by == nil {
+		w.failures.by = map[*componentstatus.InstanceID]error{}
+	}
+	w.failures.by[source] = event.Err()
+}
+
+// of is what the receiver said, or empty. A receiver is one instance per
+// signal, of which one reports for the log.
+func (f *failures) of(id component.ID) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for source, err := range f.by {
+		if source.ComponentID() == id && err != nil {
+			return err.Error()
+		}
+	}
+	return ""
 }
 
 // status asks the log; a log that panics must not take the page, or the

@@ -5,6 +5,7 @@ package walstorageextension
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -75,6 +76,37 @@ func TestStatusOfAPanickingLog(t *testing.T) {
 	doc := w.document()
 	require.Len(t, doc.Logs, 1)
 	assert.Equal(t, "the log's status panicked: boom", doc.Logs[0].Error)
+}
+
+// TestC23: the page of a log that cannot be read any further is red, for as
+// long as its receiver says so.
+func TestC23_PermanentErrorIsTheVerdict(t *testing.T) {
+	w, _ := startExtension(t, withStatusPage)
+	_, unregister, err := w.RegisterLog(logID, &fakeLog{current: statustest.Healthy(time.Now())})
+	require.NoError(t, err)
+	defer unregister()
+	_, unregister, err = w.RegisterLog(component.MustNewIDWithName("otlp_wal", "sound"), &fakeLog{current: statustest.Healthy(time.Now())})
+	require.NoError(t, err)
+	defer unregister()
+	logs := componentstatus.NewInstanceID(logID, component.KindReceiver)
+	traces := componentstatus.NewInstanceID(logID, component.KindReceiver)
+	exporter := componentstatus.NewInstanceID(component.MustNewIDWithName("otlp_wal", "sound"), component.KindExporter)
+	failure := func() string {
+		doc := w.document()
+		assert.Empty(t, doc.Logs[1].Failure)
+		return doc.Logs[0].Failure
+	}
+
+	w.Changed(logs, componentstatus.NewRecoverableErrorEvent(errors.New("parked")))
+	assert.Empty(t, failure())
+	w.Changed(exporter, componentstatus.NewPermanentErrorEvent(errors.New("no log of ours")))
+	w.Changed(logs, componentstatus.NewPermanentErrorEvent(errors.New("damaged at offset 7")))
+	w.Changed(traces, componentstatus.NewEvent(componentstatus.StatusOK)) // another instance of it
+	assert.Equal(t, "damaged at offset 7", failure())
+	_, raw := fetch(t, "http://"+w.status.listener.Addr().String()+"/api/v1/status")
+	assert.Contains(t, raw, `"state": "failed"`)
+	w.Changed(logs, componentstatus.NewEvent(componentstatus.StatusStopping))
+	assert.Empty(t, failure())
 }
 
 type panickingLog struct{ barrier.Log }

@@ -4,6 +4,7 @@ package statuspage
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/otelweir/weir/barrier"
@@ -27,6 +28,7 @@ type Log struct {
 	ID      string  `json:"id"`
 	Error   string  `json:"error,omitempty"` // why the log could not be asked; all else is then zero
 	Verdict Verdict `json:"verdict"`
+	Failure string  `json:"failure,omitempty"` // the permanent error that the log's component has reported
 	barrier.Status
 	Maintenance Maintenance `json:"maintenance"`
 	History     []Sample    `json:"history"`
@@ -34,7 +36,7 @@ type Log struct {
 
 // Verdict is the state of a log in one word and one sentence.
 type Verdict struct {
-	State string `json:"state"` // accepting, degraded, refusing, volume_full, unwritable, terminal, unknown
+	State string `json:"state"` // accepting, degraded, refusing, volume_full, unwritable, failed, terminal, unknown
 	Title string `json:"title"`
 	Text  string `json:"text"`
 }
@@ -59,7 +61,7 @@ type Pass struct {
 }
 
 // judge says what matters most about a log, worst first.
-func judge(s *barrier.Status, now time.Time) Verdict {
+func judge(s *barrier.Status, failure string, now time.Time) Verdict {
 	troubled := 0
 	for i := range s.Lanes {
 		if needsAttention(s.Lanes[i].State) {
@@ -71,6 +73,15 @@ func judge(s *barrier.Status, now time.Time) Verdict {
 		return Verdict{
 			State: "terminal", Title: "Stopped: restart needed",
 			Text: "No batch is accepted until the Collector is restarted. Delivery and reclaiming go on." + cause(s.Rotation.Cause),
+		}
+	case failure != "":
+		fate := "What arrives is accepted until the byte limit is reached."
+		if s.Latch.Refusing {
+			fate = "What arrives is turned away: the " + boundName(s.Latch.Cause) + " is reached."
+		}
+		return Verdict{
+			State: "failed", Title: "Failed: mend it and restart",
+			Text: strings.TrimRight(failure, ". ") + ". It does not pass by itself. " + fate,
 		}
 	case s.Rotation.State == "unwritable":
 		return Verdict{

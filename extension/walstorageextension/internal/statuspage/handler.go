@@ -183,7 +183,7 @@ func (h *Handler) lookNow(done chan struct{}) {
 			l.Verdict = Verdict{State: "unknown", Title: "Does not answer", Text: l.Error}
 			continue
 		}
-		l.Verdict = judge(&l.Status, doc.Generated)
+		l.Verdict = judge(&l.Status, l.Failure, doc.Generated)
 	}
 	slices.SortFunc(doc.Logs, func(a, b Log) int { return strings.Compare(a.ID, b.ID) })
 

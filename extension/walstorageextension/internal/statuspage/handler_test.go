@@ -250,6 +250,14 @@ func TestPageSays(t *testing.T) {
 	t.Run("no log", func(t *testing.T) {
 		assert.Contains(t, get(t, handlerOf(), "GET", "/").Body, "No log is registered")
 	})
+	t.Run("damaged", func(t *testing.T) {
+		page := get(t, handlerOf(Log{ID: "otlp_wal", Status: statustest.Healthy(now), Failure: damage}), "GET", "/").Body
+		doc, err := html.Parse(strings.NewReader(page))
+		require.NoError(t, err)
+		assert.Contains(t, text(doc), "Failed: mend it and restart "+damage+". It does not pass by itself. What arrives is accepted until")
+		assert.Contains(t, page, `class="verdict bad"`)
+		assert.Contains(t, page, "<title>Failed")
+	})
 	t.Run("a log that fails", func(t *testing.T) {
 		page := get(t, handlerOf(Log{ID: "otlp_wal", Error: "the log's status panicked: boom"}), "GET", "/").Body
 		assert.Contains(t, page, "Does not answer")
@@ -267,6 +275,8 @@ func labels(n *html.Node) string {
 	return strings.Join(all, "\n")
 }
 
+const damage = "the log cannot be read any further: /var/lib/otelcol/wal/0000000000000000-00000000.wal: damaged at offset 159399: checksum"
+
 func TestVerdict(t *testing.T) {
 	now := time.Now()
 	with := func(change func(*barrier.Status)) barrier.Status {
@@ -275,20 +285,25 @@ func TestVerdict(t *testing.T) {
 		return s
 	}
 	for _, tc := range []struct {
-		name   string
-		status barrier.Status
-		want   string
+		name    string
+		status  barrier.Status
+		failure string
+		want    string
 	}{
-		{"accepting", statustest.Healthy(now), "accepting"},
-		{"parked lane", statustest.ManyTenants(now, 10), "degraded"},
-		{"refusing", statustest.Refusing(now), "refusing"},
-		{"retrying beside refusing", with(func(s *barrier.Status) { s.Rotation.State = "retrying" }), "refusing"},
-		{"retrying", with(func(s *barrier.Status) { s.Rotation.State, s.Latch.Refusing = "retrying", false }), "degraded"},
-		{"volume full beside refusing", with(func(s *barrier.Status) { s.Rotation.State = "volume_full" }), "volume_full"},
-		{"unwritable", with(func(s *barrier.Status) { s.Rotation.State = "unwritable" }), "unwritable"},
-		{"terminal", with(func(s *barrier.Status) { s.Rotation.State = "terminal" }), "terminal"},
+		{"accepting", statustest.Healthy(now), "", "accepting"},
+		{"parked lane", statustest.ManyTenants(now, 10), "", "degraded"},
+		{"refusing", statustest.Refusing(now), "", "refusing"},
+		{"retrying beside refusing", with(func(s *barrier.Status) { s.Rotation.State = "retrying" }), "", "refusing"},
+		{"retrying", with(func(s *barrier.Status) { s.Rotation.State, s.Latch.Refusing = "retrying", false }), "", "degraded"},
+		{"volume full beside refusing", with(func(s *barrier.Status) { s.Rotation.State = "volume_full" }), "", "volume_full"},
+		{"unwritable", with(func(s *barrier.Status) { s.Rotation.State = "unwritable" }), "", "unwritable"},
+		{"damaged", statustest.Healthy(now), damage, "failed"},
+		{"damaged, a lane waits", statustest.ManyTenants(now, 10), damage, "failed"},
+		{"damaged beside refusing", statustest.Refusing(now), damage, "failed"},
+		{"terminal beside damaged", with(func(s *barrier.Status) { s.Rotation.State = "terminal" }), damage, "terminal"},
+		{"terminal", with(func(s *barrier.Status) { s.Rotation.State = "terminal" }), "", "terminal"},
 	} {
-		assert.Equal(t, tc.want, judge(&tc.status, now).State, tc.name)
+		assert.Equal(t, tc.want, judge(&tc.status, tc.failure, now).State, tc.name)
 	}
 }
 

@@ -90,7 +90,7 @@ func newView(doc *Document) view {
 
 // title is what a browser tab shows: the worst log, or how many are well.
 func title(logs []Log) string {
-	order := []string{"terminal", "unwritable", "volume_full", "refusing", "unknown", "degraded"}
+	order := []string{"terminal", "failed", "unwritable", "volume_full", "refusing", "unknown", "degraded"}
 	for _, state := range order {
 		for i := range logs {
 			if logs[i].Verdict.State == state {
