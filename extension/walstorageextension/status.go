@@ -111,6 +111,9 @@ func (w *walStorage) document() *statuspage.Document {
 			l.Error = err.Error()
 		}
 		l.Status = status
+		if status.Directory != "" {
+			l.DeadLetters, l.Quarantined = statuspage.LookAside(status.Directory)
+		}
 		l.Maintenance = entry.maintenance()
 		l.History = entry.history.Samples()
 		doc.Logs = append(doc.Logs, l)

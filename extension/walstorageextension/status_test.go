@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,6 +42,9 @@ func fetch(t *testing.T, url string) (int, string) {
 func TestStatusPageIsServed(t *testing.T) {
 	w, _ := startExtension(t, withStatusPage)
 	log := &fakeLog{current: statustest.Refusing(time.Now())}
+	log.current.Directory = t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(log.current.Directory, "dead-letter"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(log.current.Directory, "dead-letter", "a.frame"), []byte("frame\n\n"), 0o600))
 	schedule, unregister, err := w.RegisterLog(logID, log)
 	require.NoError(t, err)
 	defer unregister()
@@ -60,6 +65,9 @@ func TestStatusPageIsServed(t *testing.T) {
 	assert.True(t, schedule.NextBarrier().Equal(doc.Logs[0].Maintenance.Barrier.Next) ||
 		doc.Logs[0].Maintenance.Barrier.Next.Sub(schedule.NextBarrier()).Abs() < time.Microsecond, "the published instant")
 	assert.Equal(t, 30*time.Second, doc.Logs[0].Maintenance.Barrier.Interval)
+
+	assert.Equal(t, statuspage.Aside{Files: 1, Bytes: 7}, doc.Logs[0].DeadLetters)
+	assert.Zero(t, doc.Logs[0].Quarantined)
 
 	require.NoError(t, w.Shutdown(t.Context()))
 	_, err = net.Dial("tcp", address)

@@ -30,6 +30,8 @@ type Log struct {
 	Verdict Verdict `json:"verdict"`
 	Failure string  `json:"failure,omitempty"` // the permanent error that the log's component has reported
 	barrier.Status
+	DeadLetters Aside       `json:"dead_letters"`
+	Quarantined Aside       `json:"quarantined"`
 	Maintenance Maintenance `json:"maintenance"`
 	History     []Sample    `json:"history"`
 }

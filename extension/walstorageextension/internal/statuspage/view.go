@@ -158,6 +158,8 @@ func newLogView(l *Log, slug string, now time.Time) logView {
 		{"Rotation", rotationText(&s.Rotation, now), "", ""},
 		{"Refusing at a limit", latchText(&s.Latch, now), "", ""},
 		{"Last refusal", cmp.Or(s.Latch.LastRefusal, "none since the start"), "", ""},
+		{"Dead letters", asideText(l.DeadLetters, "request", "requests"), "", exact(l.DeadLetters.Bytes)},
+		{"Quarantined", asideText(l.Quarantined, "range", "ranges"), "", exact(l.Quarantined.Bytes)},
 		{"On disk", size(s.Disk), "", exact(s.Disk)},
 		{"Not yet synced", size(s.Unflushed), "", exact(s.Unflushed)},
 		{"Durable position", count(uint64(s.Durable)), "", ""},
@@ -411,6 +413,20 @@ func rotationText(r *barrier.RotationStatus, now time.Time) string {
 		return "stopped for good after " + count(r.Failures) + " failures; restart needed." + cause(r.Cause)
 	}
 	return strings.ReplaceAll(r.State, "_", " ") + fmt.Sprintf(", %s in a row.", failures(r.Failures)) + cause(r.Cause) + nextTry(r.NextTry, now)
+}
+
+func asideText(a Aside, one, many string) string {
+	switch {
+	case a.Error != "":
+		return a.Error
+	case a.More:
+		return fmt.Sprintf("more than %s %s, %s", count(a.Files), many, size(a.Bytes))
+	case a.Files == 0:
+		return "none"
+	case a.Files == 1:
+		return fmt.Sprintf("1 %s, %s", one, size(a.Bytes))
+	}
+	return fmt.Sprintf("%s %s, %s", count(a.Files), many, size(a.Bytes))
 }
 
 func failures(n int) string {
