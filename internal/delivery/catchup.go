@@ -3,6 +3,7 @@
 package delivery
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"time"
@@ -44,6 +45,10 @@ func (d *Delivery) want(l *lane) {
 		d.rejoin(l)
 		return
 	}
+	if l.atDamage() {
+		d.stopIfAtDamage(l)
+		return
+	}
 	if l.stuck || l.wanting || d.lap.travels(l) {
 		return
 	}
@@ -61,6 +66,7 @@ func (d *Delivery) rejoin(l *lane) {
 	l.phase, l.missed = current, false
 	d.returns++
 	l.rest()
+	d.stopIfAtDamage(l)
 }
 
 // readBehind is the catch-up reader. One for all lanes that are behind; it
@@ -117,6 +123,10 @@ func (d *Delivery) beginLap(l *lane, cursor journal.Position) (journal.Position,
 		d.rejoin(l)
 		return 0, false
 	}
+	if l.damage = cmp.Or(d.damageAt(l.cursor), l.damage); l.atDamage() {
+		d.stopIfAtDamage(l)
+		return 0, false
+	}
 	d.lap = lap{id: d.lap.id + 1, start: l.cursor}
 	d.travel(l)
 	return l.cursor, true
@@ -137,8 +147,8 @@ func (d *Delivery) leaveLap(l *lane) {
 	l.leftLap = d.lap.id
 }
 
-// meet hands a frame of the lap to its lane, which wants it.
-func (d *Delivery) meet(f *journal.ReadFrame, cost uint64) {
+// hand gives a frame of the lap to its lane, which wants it.
+func (d *Delivery) hand(f *journal.ReadFrame, cost uint64) {
 	l := d.lanes[journal.Lane{Tenant: f.Tenant, Kind: f.Kind}]
 	if !d.lap.travels(l) {
 		d.travel(l)
@@ -189,11 +199,15 @@ func (d *Delivery) endLap(p journal.Position) {
 }
 
 // lapFailed ends a lap that met a read error at p. What stopped there tries
-// again a while later.
+// again a while later; at damage, the ledger is asked at once whether a lane
+// has anything there, see [Delivery.beginLap].
 func (d *Delivery) lapFailed(p journal.Position, err error) {
 	d.mu.Lock()
 	defer d.unlock()
-	d.blame(&d.lapError, err)
+	if damage := d.blame(&d.lapError, err); damage != nil {
+		d.endLap(p)
+		return
+	}
 	var stopped []*lane
 	for _, l := range d.lap.travellers {
 		if d.lap.travels(l) {
@@ -309,7 +323,7 @@ func (c *catchup) step(f *journal.ReadFrame) bool {
 	d.lap.read += f.Len
 	d.lap.vain += f.Len
 	if wanted {
-		d.meet(f, cost)
+		d.hand(f, cost)
 	}
 	after := f.Position + f.Len
 	d.lapGather.older(after-min(after, gatherAhead*d.cfg.Group.MaxBytes), d.makeReady)

@@ -97,9 +97,9 @@ type Delivery struct {
 	main    journal.Position // up to where the main reader has read
 	returns uint64           // times a lane came back to the main reader
 
-	mainError, lapError error    // what the main and the catch-up reader met last, until they get on
-	damage              error    // the first damage either can not get past
-	blamed              []string // read errors that were logged
+	mainError, lapError error                  // what the main and the catch-up reader met last, until they get on
+	damages             []*journal.DamageError // that either can not get past, in the order they met it
+	blamed              []string               // read errors that were logged
 
 	mainGather, lapGather gatherers
 	cached                uint64 // payload bytes of frames in groups that wait

@@ -23,7 +23,9 @@ import (
 //	└─────────────────────────────────────────────┘
 //	           head consumed, no frame passed
 //
-// noPipeline is entered at birth and never left.
+// noPipeline is entered at birth and never left. stopped is entered by a lane
+// that has come to damage, when nothing is left of what it took before that,
+// and never left either.
 type phase uint8
 
 const (
@@ -32,6 +34,7 @@ const (
 	parked                  // nobody: an attempt failed, and only its head is tried again, when due
 	blocked                 // nobody: as parked, but for want of a place for what can not be delivered
 	noPipeline              // nobody, until a configuration has a pipeline for the signal
+	stopped                 // nobody, until the log is repaired and opened again: it is at damage
 )
 
 // halted phases are left only by a successful attempt on the head, or never.
@@ -44,7 +47,7 @@ type State string
 const (
 	Idle       State = "idle"        // everything read of it is settled
 	Delivering State = "delivering"  // it keeps up with the log, or is about to
-	Parked     State = "parked"      // waits to try its head again
+	Parked     State = "parked"      // waits to try its head again, or can not get past damage
 	CatchingUp State = "catching_up" // the main reader is ahead of it
 	Held       State = "held"        // all that is unsettled was consumed and is held by a sink
 	Blocked    State = "blocked"     // its head can neither be delivered nor set aside
@@ -57,11 +60,12 @@ type lane struct {
 	signal pipeline.Signal
 
 	phase  phase
-	from   journal.Position // frames before it were settled by an earlier run
-	cursor journal.Position // unless current: the first position from which no frame was taken
-	missed bool             // unless current: the main reader may have passed frames at or after cursor
-	stuck  bool             // its next frame found no place; until a group is off or settled
-	full   bool             // stuck, because of what is remembered of unsettled groups
+	from   journal.Position     // frames before it were settled by an earlier run
+	cursor journal.Position     // unless current: the first position from which no frame was taken
+	missed bool                 // unless current: the main reader may have passed frames at or after cursor
+	stuck  bool                 // its next frame found no place; until a group is off or settled
+	full   bool                 // stuck, because of what is remembered of unsettled groups
+	damage *journal.DamageError // that it has come to, or will when it has caught up with the main reader
 
 	groups  groupList
 	ahead   *group     // gathering; the last of groups
@@ -86,7 +90,7 @@ type lane struct {
 // state derives what people see from the phase and the groups.
 func (l *lane) state() State {
 	switch l.phase {
-	case parked:
+	case parked, stopped:
 		return Parked
 	case blocked:
 		return Blocked
@@ -114,6 +118,12 @@ func (l *lane) frontier(main journal.Position) journal.Position {
 		return max(l.from, l.cursor)
 	}
 	return max(l.from, main)
+}
+
+// atDamage reports whether the lane's next frame is in a damaged range, or
+// behind one that its reader can not pass.
+func (l *lane) atDamage() bool {
+	return l.damage != nil && (l.phase == current || l.cursor >= l.damage.Start)
 }
 
 // leave makes the main reader pass the lane's frames from at on.

@@ -79,23 +79,21 @@ func (d *Delivery) readMain() {
 			case <-d.stop:
 			}
 		default:
-			d.readFailed(err)
-			if !d.sleep(readRetry, err) {
+			if damage := d.readFailed(err); damage != nil {
+				d.countBehind(r, damage)
+				return
+			}
+			if !d.sleep() {
 				return
 			}
 		}
 	}
 }
 
-// sleep waits before a reader that met err tries again: for ever if that is
-// damage, which only a repair and a restart end. It reports false when
-// delivery stops.
-func (d *Delivery) sleep(after time.Duration, err error) bool {
-	if _, damaged := errors.AsType[*journal.DamageError](err); damaged {
-		<-d.stop
-		return false
-	}
-	t := time.NewTimer(after)
+// sleep waits before the main reader tries again to read. It reports false
+// when delivery stops.
+func (d *Delivery) sleep() bool {
+	t := time.NewTimer(readRetry)
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -261,34 +259,35 @@ func (d *Delivery) travelsWithMain(id journal.Lane) bool {
 	return l == nil || l.phase == current
 }
 
-// readFailed notes what the main reader can not get past. Groups that wait to
-// be full go as they are.
-func (d *Delivery) readFailed(err error) {
+// readFailed notes what the main reader can not get past, and returns it if it
+// is damage. Groups that wait to be full go as they are.
+func (d *Delivery) readFailed(err error) *journal.DamageError {
 	d.mu.Lock()
 	defer d.unlock()
-	d.blame(&d.mainError, err)
+	damage := d.blame(&d.mainError, err)
+	if damage != nil {
+		d.main = max(d.main, damage.Start)
+	}
 	d.mainGather.older(d.main, d.makeReady)
+	return damage
 }
 
-// blame keeps a read error, and says so the first time; of damage the journal
-// has.
-func (d *Delivery) blame(slot *error, err error) {
+// blame keeps a read error, and says so the first time; of damage, which it
+// returns, the journal has.
+func (d *Delivery) blame(slot *error, err error) *journal.DamageError {
 	*slot = err
-	if damage, ok := errors.AsType[*journal.DamageError](err); ok {
-		if d.damage == nil {
-			d.damage = damage
-			d.tell(d.onChange)
-		}
-		return
+	if damage := d.meet(err); damage != nil {
+		return damage
 	}
 	if slices.Contains(d.blamed, err.Error()) || len(d.blamed) == maxBlamed {
-		return
+		return nil
 	}
 	d.blamed = append(d.blamed, err.Error())
 	d.tell(func() {
 		d.logger.Error("The log can not be read; this is tried again without end", zap.Error(err))
 		d.onChange()
 	})
+	return nil
 }
 
 // maxBlamed bounds the read errors that are logged.

@@ -78,7 +78,6 @@ func (d *Delivery) resume(l *lane) {
 	attempts := l.attempts
 	l.phase, l.attempts, l.due, l.lastError = behind, 0, time.Time{}, ""
 	d.leaveLap(l) // it may have come past frames of l meanwhile
-	d.want(l)     // with the main reader again, if that has passed nothing of it
 	d.parked.Add(-1)
 	tenant, signal := l.id.Tenant, l.signal.String()
 	d.tell(func() {
@@ -87,6 +86,7 @@ func (d *Delivery) resume(l *lane) {
 			zap.String("tenant", tenant), zap.String("otelcol.signal", signal), zap.Int("attempts", attempts))
 		d.onChange()
 	})
+	d.want(l) // with the main reader again, if that has passed nothing of it
 }
 
 // insert puts the parts cut from g behind it.

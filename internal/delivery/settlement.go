@@ -129,6 +129,7 @@ func (d *Delivery) remove(g *group) {
 	if l.ahead == nil {
 		l.free()
 	}
+	d.stopIfAtDamage(l)
 	l.rest()
 	d.square(l)
 	d.want(l)

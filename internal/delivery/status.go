@@ -52,13 +52,13 @@ type SignalStats struct {
 	DeadLettered     Tally  // stored as dead letters
 	Dropped          Tally  // settled because a policy says drop
 	RedeliveredItems uint64 // consumed, or tried, again in this run
-	PendingItems     uint64 // in the log and read by the main reader or found by recovery, not settled
+	PendingItems     uint64 // in the log and found by recovery or met by the main reader, not settled
 }
 
 // Stats are figures for metric callbacks; reading them takes no lock.
 type Stats struct {
 	Signals       map[journal.Kind]SignalStats // every known kind is there
-	Parked        int                          // lanes that wait to try their head again, blocked ones included
+	Parked        int                          // lanes that wait to try their head again, blocked ones and those at damage included
 	InFlight      uint64                       // bytes of what is being delivered
 	InFlightLimit uint64                       // 0 = unbounded
 	HeldBytes     uint64                       // see HeldBytes
@@ -94,12 +94,15 @@ func (d *Delivery) LaneStats() map[journal.Lane]SignalStats {
 
 func (t *tally) read() Tally { return Tally{Items: t.items.Load(), Size: t.size.Load()} }
 
-// Damage is a *journal.DamageError that a reader can not get past, or nil.
+// Damage is the first *journal.DamageError that a reader can not get past, or nil.
 // Only a repair and a restart end it.
 func (d *Delivery) Damage() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.damage
+	if len(d.damages) == 0 {
+		return nil
+	}
+	return d.damages[0]
 }
 
 // ReadError is why a reader does not get on at present, or nil. It tries again

@@ -104,13 +104,14 @@ func (j *Journal) meet(f fsys.File, id segmentID, d *DamageError) error {
 		}
 	}
 	m := damage{err: d}
-	action := "stopped"
+	action, text := "stopped", "A reader met damage in the log: delivery of the lanes with frames at or behind it has ended, until the file is restored "+
+		"from a copy, or on_corruption: quarantine is set, and the Collector restarted. New data is accepted and stays"
 	if j.cfg.OnCorruption == CorruptionQuarantine {
 		if err := j.setAside(f, id, d.Offset, id.offset(d.End), suffixDamaged); err != nil {
 			d.Err = errors.Join(d.Err, fmt.Errorf("not set aside: %w", err))
 		} else {
 			m.aside = true
-			action = "quarantined"
+			action, text = "quarantined", "A reader met damage in the log, which was set aside; delivery goes on"
 			if d.lost() != unknownItems {
 				j.published.quarantinedItems.Add(d.Items)
 			}
@@ -126,7 +127,7 @@ func (j *Journal) meet(f fsys.File, id segmentID, d *DamageError) error {
 		}
 		j.Unlock()
 	}
-	j.event(EventRecoveryDamage, "A reader met damage in the log", d.Err, d.attrs(action))
+	j.event(EventRecoveryDamage, text, d.Err, d.attrs(action))
 	if m.aside {
 		return nil
 	}
