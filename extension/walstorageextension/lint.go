@@ -30,6 +30,15 @@ func (w *walStorage) NotifyConfigSnapshot(_ context.Context, snapshot extensionc
 		w.telemetry.Logger.Info("The check behind require_synchronous cannot judge these components and lets them pass: make sure that they return from Consume only when the data is durable or delivered",
 			zap.Strings("components", result.Unknown))
 	}
+	if len(result.Retrying) > 0 {
+		set := make([]string, len(result.Retrying))
+		for i, path := range result.Retrying {
+			set[i] = path + "::enabled: false"
+		}
+		w.telemetry.Logger.Warn("Exporters behind a log retry by themselves, which hides an outage: until they give up (max_elapsed_time, 5m by default) the log believes that it is delivering. "+
+			"The log retries without end and tells of it: switch retry_on_failure off",
+			zap.Strings("set", set))
+	}
 	var errs error
 	for _, finding := range result.Findings {
 		errs = errors.Join(errs, finding)

@@ -34,6 +34,15 @@ service: { pipelines: { logs: { receivers: [otlp_wal], processors: [batch], expo
 	require.Equal(t, 1, infos.Len(), "one line for what cannot be judged")
 	assert.Equal(t, []any{`exporter "custom"`}, infos.All()[0].ContextMap()["components"])
 
+	assert.Zero(t, seen.FilterMessageSnippet("retry by themselves").Len())
+	require.NoError(t, w.NotifyConfigSnapshot(t.Context(), snapshot(t, `
+receivers: { otlp_wal: }
+exporters: { otlp_grpc: { sending_queue: { enabled: false }, retry_on_failure: { enabled: true } } }
+service: { pipelines: { logs: { receivers: [otlp_wal], exporters: [otlp_grpc] } } }`)), "it loses nothing, so it is not refused")
+	warnings := seen.FilterLevelExact(zapcore.WarnLevel).FilterMessageSnippet("retry by themselves")
+	require.Equal(t, 1, warnings.Len())
+	assert.Equal(t, []any{"exporters::otlp_grpc::retry_on_failure::enabled: false"}, warnings.All()[0].ContextMap()["set"])
+
 	require.NoError(t, w.NotifyConfigSnapshot(t.Context(), snapshot(t, `
 receivers: { otlp_wal: { storage: wal_storage/other } }
 service: { pipelines: { logs: { receivers: [otlp_wal], processors: [batch], exporters: [custom] } } }`)))

@@ -10,6 +10,10 @@
 // lost" false, so it is refused unless the operator asked for it (contract §6,
 // require_synchronous).
 //
+// An exporter that retries by itself loses nothing, so it is only named: for as
+// long as it does, up to five minutes by default, its lane looks as if it were
+// delivering, and nobody is told of the outage.
+//
 // The check works on the Collector's effective configuration, in which every
 // default is filled in. It reads only the keys it knows and lets pass what it
 // does not: a component it cannot judge is named, never refused.
@@ -49,6 +53,7 @@ func (f Finding) Error() string {
 type Result struct {
 	Findings []Finding
 	Unknown  []string // components that could not be judged, as `exporter "x"`, sorted
+	Retrying []string // the retry_on_failure keys of exporters that retry by themselves, sorted
 }
 
 // receiverType is the type of the receivers that are checked.
@@ -85,6 +90,7 @@ func Check(conf map[string]any, extension component.ID) Result {
 		connectors: section(conf, "connectors"),
 		pipelines:  section(conf, "service", "pipelines"),
 		unknown:    map[string]bool{},
+		retrying:   map[string]bool{},
 	}
 	receivers := section(conf, "receivers")
 	for _, id := range sortedKeys(receivers) {
@@ -94,7 +100,7 @@ func Check(conf map[string]any, extension component.ID) Result {
 			w.follow(id, "")
 		}
 	}
-	return Result{Findings: w.findings, Unknown: sortedKeys(w.unknown)}
+	return Result{Findings: w.findings, Unknown: sortedKeys(w.unknown), Retrying: sortedKeys(w.retrying)}
 }
 
 // concerns reports whether a receiver is this extension's and wants the check.
@@ -114,6 +120,7 @@ type walker struct {
 	visited  map[string]bool // pipelines; connectors may lead back
 	findings []Finding
 	unknown  map[string]bool
+	retrying map[string]bool
 }
 
 // follow checks every pipeline that source (a receiver, or a connector in a
@@ -154,7 +161,12 @@ func (w *walker) processor(pipeline, via, id string) {
 
 func (w *walker) exporter(pipeline, via, id string) {
 	conf := section(w.conf, "exporters", id)
-	queues := queuesOf(conf, "exporters::"+id)
+	for _, r := range found(conf, "exporters::"+id, "retry_on_failure") {
+		if r.enabled {
+			w.retrying[r.path] = true
+		}
+	}
+	queues := found(conf, "exporters::"+id, "sending_queue")
 	if len(queues) == 0 {
 		w.judgeByName("exporter", id)
 		return
@@ -187,34 +199,34 @@ func (w *walker) find(pipeline, via, name, why, remedy string) {
 	})
 }
 
-// queue is one sending_queue of an exporter.
-type queue struct {
+// setting is one section of an exporter, such as its sending_queue.
+type setting struct {
 	path    string // as the configuration spells it
 	enabled bool
-	waits   bool
-	storage string
+	waits   bool   // of a queue
+	storage string // of a queue
 }
 
-// queuesOf finds the sending queues of an exporter. Exporters that wrap others
+// found are the sections of a name in an exporter. Exporters that wrap others
 // (a load balancer around otlp, say) have theirs further down.
-func queuesOf(conf map[string]any, path string) (queues []queue) {
+func found(conf map[string]any, path, name string) (settings []setting) {
 	for _, key := range sortedKeys(conf) {
 		at := path + "::" + key
-		if key != "sending_queue" {
+		if key != name {
 			if sub, ok := conf[key].(map[string]any); ok {
-				queues = append(queues, queuesOf(sub, at)...)
+				settings = append(settings, found(sub, at, name)...)
 			}
 			continue
 		}
-		q := asMap(conf[key]) // null or empty: the queue is off
-		queues = append(queues, queue{
+		c := asMap(conf[key]) // null or empty: it is off
+		settings = append(settings, setting{
 			path:    at,
-			enabled: len(q) > 0 && truth(q["enabled"], true),
-			waits:   truth(q["wait_for_result"], false),
-			storage: text(q["storage"], ""),
+			enabled: len(c) > 0 && truth(c["enabled"], true),
+			waits:   truth(c["wait_for_result"], false),
+			storage: text(c["storage"], ""),
 		})
 	}
-	return queues
+	return settings
 }
 
 // The rest reads a configuration map whose leaves may be anything that

@@ -3,6 +3,7 @@
 package pipelinelint
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -181,6 +182,29 @@ service: { pipelines: { logs: 7, traces: { receivers: otlp_wal }, metrics: { rec
 	}
 }
 
+// An exporter that retries hides an outage. It is named, once, and refused by
+// nobody; so are those it wraps.
+func TestRetrying(t *testing.T) {
+	got := Check(parse(t, `
+exporters:
+  on: { retry_on_failure: { enabled: true, max_elapsed_time: 300s } }
+  on/by_default: { retry_on_failure: { max_elapsed_time: 0s } }
+  off: { retry_on_failure: { enabled: false, max_elapsed_time: 300s } }
+  off/null: { retry_on_failure: }
+  wrapper: { protocol: { otlp: { retry_on_failure: { enabled: true } } } }
+  elsewhere: { retry_on_failure: { enabled: true } }
+receivers: { otlp_wal: , otlp: }
+service: { pipelines: {
+  logs: { receivers: [otlp_wal], exporters: [on, on/by_default, off, off/null, wrapper] },
+  traces: { receivers: [otlp_wal], exporters: [on] },
+  metrics: { receivers: [otlp], exporters: [elsewhere] } } }`), extensionID)
+	assert.Empty(t, got.Findings)
+	assert.Equal(t, []string{
+		"exporters::on/by_default::retry_on_failure", "exporters::on::retry_on_failure",
+		"exporters::wrapper::protocol::otlp::retry_on_failure",
+	}, got.Retrying)
+}
+
 // The effective configuration of the stock exporters, marshalled as the
 // Collector does it: their queue is on unless it is switched off, and the
 // check must see that although the operator wrote nothing.
@@ -205,7 +229,8 @@ func TestStockExportersAsTheCollectorMarshalsThem(t *testing.T) {
 		{"otlp_http by default", http(func(*otlphttpexporter.Config) {}), "exporters::x::sending_queue::wait_for_result: true"},
 		{"otlp_grpc waits", grpc(func(c *otlpexporter.Config) { c.QueueConfig.Get().WaitForResult = true }), ""},
 		{"otlp_http waits", http(func(c *otlphttpexporter.Config) { c.QueueConfig.Get().WaitForResult = true }), ""},
-		{"otlp_grpc without queue", grpc(func(c *otlpexporter.Config) {
+		{"otlp_grpc without queue or retry", grpc(func(c *otlpexporter.Config) {
+			c.RetryConfig.Enabled = false
 			c.QueueConfig = configoptional.None[exporterhelper.QueueBatchConfig]()
 		}), ""},
 		{"otlp_http persistent", http(func(c *otlphttpexporter.Config) { c.QueueConfig.Get().StorageID = &fileStorage }), "(storage: file_storage)"},
@@ -223,6 +248,11 @@ service: { pipelines: { logs: { receivers: [otlp_wal], exporters: [x] } } }`) {
 			}
 			got := Check(full, extensionID)
 			assert.Empty(t, got.Unknown)
+			if strings.HasSuffix(tc.name, "without queue or retry") {
+				assert.Empty(t, got.Retrying)
+			} else {
+				assert.Equal(t, []string{"exporters::x::retry_on_failure"}, got.Retrying, "on unless it is switched off")
+			}
 			if tc.want == "" {
 				assert.Empty(t, got.Findings)
 				return
