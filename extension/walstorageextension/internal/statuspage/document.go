@@ -112,7 +112,7 @@ func judge(s *barrier.Status, failure string, now time.Time) Verdict {
 	case troubled > 0:
 		return Verdict{
 			State: "degraded", Title: "Accepting, with lanes waiting",
-			Text: fmt.Sprintf("%s not being delivered; what arrives for them is kept until the byte limit is reached.", lanesAre(troubled)),
+			Text: fmt.Sprintf("%s not being delivered; what arrives is kept until the byte limit is reached.", lanesAre(troubled)),
 		}
 	}
 	return Verdict{

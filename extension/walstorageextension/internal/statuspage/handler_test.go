@@ -49,8 +49,28 @@ func states(now time.Time) map[string]barrier.Status {
 	return map[string]barrier.Status{
 		"healthy": statustest.Healthy(now), "refusing": statustest.Refusing(now), "terminal": statustest.Terminal(now),
 		"volume_full": statustest.VolumeFull(now), "fresh": statustest.Fresh(now), "tenants": statustest.ManyTenants(now, 100),
-		"hostile": statustest.Hostile(now), "zero": {},
+		"hostile": statustest.Hostile(now), "zero": {}, "settled": settled(now), "one_waits": oneWaits(now), "unread": unread(now),
 	}
+}
+
+// settled is a log in which everything is delivered, but not yet reclaimed.
+func settled(now time.Time) barrier.Status {
+	s := statustest.Healthy(now)
+	s.Lanes = s.Lanes[1:]
+	return s
+}
+
+func oneWaits(now time.Time) barrier.Status {
+	s := statustest.Healthy(now)
+	s.Lanes[0].State, s.Lanes[0].Oldest = "parked", now.Add(-3*time.Minute)
+	return s
+}
+
+// unread is a log just opened: it knows how much waits, not yet since when.
+func unread(now time.Time) barrier.Status {
+	s := statustest.Healthy(now)
+	s.Lanes[0].Oldest = time.Time{}
+	return s
 }
 
 func TestOnlyGetAndHead(t *testing.T) {
@@ -231,10 +251,13 @@ func TestPageSays(t *testing.T) {
 		want  []string
 	}{
 		{"healthy", []string{"Accepting 421 MiB of 1.0 GiB are kept", "Room left 603 MiB", "Retry-After 8 s what a refusal would advise", "Oldest waiting 42 s", "3 closed of at most 24", "The slowest lane is 61 MiB (1 segment) behind: logs."}},
-		{"refusing", []string{"Refusing: byte limit reached", "told to come back in 41 s. It has been so for 4 min 11 s", "Last refusal: wal backpressure: bytes: unreclaimed 1073738824 + frame 4096", "advised to senders now", "waiting to retry tried 214 times, again in 6 s", "connection refused"}},
-		{"terminal", []string{"Stopped: restart needed", "First cause: install segment", "input/output error.", "Retry-After none", "9 sealed after a failed write"}},
-		{"volume_full", []string{"Volume full", "no space left on device. Next attempt: in 8 s."}},
-		{"fresh", []string{"Accepting 0 B of 1.0 GiB", "No lanes yet: nothing has been received.", "no housekeeping pass has run"}},
+		{"refusing", []string{"Refusing: byte limit reached", "Room left 2.9 KiB below the byte limit", "told to come back in 41 s. It has been so for 4 min 11 s", "Last refusal: wal backpressure: bytes: unreclaimed 1073738824 + frame 4096", "advised to senders now", "waiting to retry tried 214 times, again in 6 s", "connection refused"}},
+		{"terminal", []string{"Stopped: restart needed", "below the limit, but nothing is taken", "First cause: install segment", "input/output error.", "Retry-After none", "9 sealed after a failed write"}},
+		{"volume_full", []string{"Volume full", "Room left 603 MiB below the limit, but the volume is full", "no space left on device. Next attempt: in 8 s."}},
+		{"settled", []string{"Oldest waiting – everything is settled"}},
+		{"one_waits", []string{"One lane is not being delivered; what arrives is kept", "Oldest waiting 3 min"}},
+		{"unread", []string{"Oldest waiting 42 s since it was received"}},
+		{"fresh", []string{"Accepting 0 B of 1.0 GiB", "No lane holds anything.", "no housekeeping pass has run"}},
 		{"tenants", []string{"Accepting, with lanes waiting 11 lanes are not being delivered", "11 lanes waiting, of 100", "89 lanes without trouble", "team-094", "team-099", "Pinned at position", "and 7 more"}},
 		{"zero", []string{"The log has no segments."}},
 	} {

@@ -138,10 +138,14 @@ func newLogView(l *Log, slug string, now time.Time) logView {
 	case s.Latch.Refusing:
 		hint = "advised to senders now"
 	}
+	oldest, waiting := oldestUnsettled(s), "since it was received"
+	if oldest.IsZero() {
+		waiting = "everything is settled"
+	}
 	v.Figures = []figure{
 		{"Unreclaimed", size(s.Unreclaimed), percent(s.Unreclaimed, s.Limit) + " of " + size(s.Limit), exact(s.Unreclaimed)},
-		{"Room left", size(room), "before batches are refused", exact(room)},
-		{"Oldest waiting", age(s.Oldest, now), "since it was received", ""},
+		{"Room left", size(room), roomNote(s), exact(room)},
+		{"Oldest waiting", age(oldest, now), waiting, ""},
 		{"Retry-After", delay, hint, ""},
 		{"Next barrier", until(l.Maintenance.Barrier.Next, now), "makes settled work durable", ""},
 		{"Next housekeeping", until(l.Maintenance.Housekeeping.Next, now), "unlinks settled segments", ""},
@@ -168,6 +172,38 @@ func newLogView(l *Log, slug string, now time.Time) logView {
 		{"Log", s.LogID, "", ""},
 	}
 	return v
+}
+
+// roomNote is what the room below the byte limit is worth.
+func roomNote(s *barrier.Status) string {
+	switch {
+	case s.Rotation.State == "terminal":
+		return "below the limit, but nothing is taken"
+	case s.Rotation.State == "volume_full":
+		return "below the limit, but the volume is full"
+	case s.Rotation.State == "unwritable":
+		return "below the limit, but the volume is not writable"
+	case s.Rotation.State == "retrying", s.Latch.Refusing:
+		return "below the byte limit"
+	}
+	return "before batches are refused"
+}
+
+// oldestUnsettled is when the oldest request that still waits was received.
+// The oldest frame kept may be settled, and wait for its segment's end only.
+func oldestUnsettled(s *barrier.Status) (oldest time.Time) {
+	some := false
+	for i := range s.Lanes {
+		l := &s.Lanes[i]
+		some = some || l.Pending > 0 || l.LagBytes > 0
+		if !l.Oldest.IsZero() && (oldest.IsZero() || l.Oldest.Before(oldest)) {
+			oldest = l.Oldest
+		}
+	}
+	if some && oldest.IsZero() {
+		return s.Oldest // no lane has come as far as to know its own
+	}
+	return oldest
 }
 
 func newSegmentMap(s *barrier.Status) segmentMap {
