@@ -29,6 +29,8 @@ type health struct {
 	host      component.Host
 	condition func() condition
 
+	judging sync.Mutex // held while the condition is judged and reported; taken before mu
+
 	mu       sync.Mutex
 	running  bool                   // between begin and stop; guarded by mu
 	timer    *time.Timer            // of the next look; guarded by mu
@@ -83,16 +85,25 @@ func (h *health) lookIn(d time.Duration) {
 }
 
 // judge looks at the condition, and reports it when it has held long enough.
+// Who watches the status may take long: changed never waits for it, and one
+// look at most waits behind it.
 func (h *health) judge() {
+	h.judging.Lock()
+	defer h.judging.Unlock()
 	h.mu.Lock()
 	h.timer = nil // what changes from here on is looked at again
 	h.mu.Unlock()
-	c := h.condition()
+	if c := h.condition(); h.due(c) {
+		componentstatus.ReportStatus(h.host, componentstatus.NewEvent(c.status, componentstatus.WithError(c.why)))
+	}
+}
 
+// due says whether c is to be reported now.
+func (h *health) due(c condition) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.running || h.reported == componentstatus.StatusPermanentError {
-		return
+		return false
 	}
 	h.lookIn(lookEvery)
 	now := time.Now()
@@ -103,19 +114,19 @@ func (h *health) judge() {
 		h.began = c.since
 	}
 	if c.status == h.reported {
-		return
+		return false
 	}
 	if left := settleTime - now.Sub(h.began); left > 0 && c.status != componentstatus.StatusPermanentError {
 		h.lookIn(left)
-		return
+		return false
 	}
 	if h.reported = c.status; h.reported == componentstatus.StatusPermanentError {
 		h.timer.Stop()
 	}
-	componentstatus.ReportStatus(h.host, componentstatus.NewEvent(c.status, componentstatus.WithError(c.why)))
+	return true
 }
 
-// stop ends reporting.
+// stop ends reporting. It does not wait for a report under way.
 func (h *health) stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

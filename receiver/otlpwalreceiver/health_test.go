@@ -100,3 +100,52 @@ func TestF04_ChangesThatNobodyTellsOf(t *testing.T) {
 		h.stop()
 	})
 }
+
+// hangingHost is a host with a status watcher that hangs.
+type hangingHost struct {
+	statusHost
+	hang chan struct{}
+}
+
+func (h *hangingHost) Report(e *componentstatus.Event) {
+	<-h.hang
+	h.statusHost.Report(e)
+}
+
+// changed is called where requests are answered, and stop where the Collector
+// ends: neither waits for who watches the status.
+func TestF04_StatusWatcherThatHangs(t *testing.T) {
+	const ok, bad, dead = componentstatus.StatusOK, componentstatus.StatusRecoverableError, componentstatus.StatusPermanentError
+	synctest.Test(t, func(t *testing.T) {
+		host := &hangingHost{statusHost: statusHost{testHost: newTestHost()}, hang: make(chan struct{})}
+		all := &hosts{}
+		all.add(host)
+		var now atomic.Int64
+		now.Store(int64(ok))
+		h := newHealth(all, func() condition { return condition{status: componentstatus.Status(now.Load())} })
+		h.begin()
+		tell := func(to componentstatus.Status) {
+			now.Store(int64(to))
+			h.changed()
+			_ = all.GetExtensions()
+		}
+		tell(bad)
+		time.Sleep(settleTime + time.Millisecond)
+		tell(ok) // while the report of bad hangs
+		tell(dead)
+		assert.Empty(t, host.statuses())
+
+		close(host.hang)
+		synctest.Wait()
+		assert.Equal(t, []componentstatus.Status{bad, dead}, host.statuses(), "in the order in which they held")
+		h.stop()
+	})
+	synctest.Test(t, func(t *testing.T) {
+		host := &hangingHost{statusHost: statusHost{testHost: newTestHost()}, hang: make(chan struct{})}
+		h := newHealth(host, func() condition { return condition{status: dead} })
+		h.begin()
+		synctest.Wait()
+		h.stop() // returns
+		close(host.hang)
+	})
+}

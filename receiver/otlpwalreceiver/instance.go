@@ -5,6 +5,7 @@ package otlpwalreceiver
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
@@ -84,11 +85,14 @@ func (i *instance) Shutdown(ctx context.Context) error {
 }
 
 // hosts is the host of the instance: the first one's extensions, and everyone's
-// status.
+// status. Who watches the status may take long: nobody is told under mu.
 type hosts struct {
+	telling sync.Mutex // keeps what each host is told in order; taken before mu
+	died    atomic.Bool
+
 	mu        sync.Mutex
 	host      component.Host             // guarded by mu
-	reporters []componentstatus.Reporter // guarded by mu
+	reporters []componentstatus.Reporter // only ever appended to; guarded by mu
 	last      *componentstatus.Event     // guarded by mu; told to hosts that come later
 }
 
@@ -99,32 +103,60 @@ var (
 
 func (h *hosts) add(host component.Host) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	if h.host == nil {
 		h.host = host
 	}
-	if r, ok := host.(componentstatus.Reporter); ok {
-		h.reporters = append(h.reporters, r)
-		if h.last != nil {
-			r.Report(h.last)
-		}
+	h.mu.Unlock()
+	r, ok := host.(componentstatus.Reporter)
+	if !ok {
+		return
+	}
+	h.telling.Lock()
+	defer h.telling.Unlock()
+	h.mu.Lock()
+	h.reporters = append(h.reporters, r)
+	last := h.last
+	h.mu.Unlock()
+	if last != nil {
+		r.Report(last)
 	}
 }
 
 // GetExtensions returns the host's extensions.
 func (h *hosts) GetExtensions() map[component.ID]component.Component {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.host.GetExtensions()
+	host := h.host
+	h.mu.Unlock()
+	return host.GetExtensions()
 }
 
-// Report tells every signal's host.
+// Report tells every signal's host, but of a fatal error only the first, and
+// once: the Collector receives one such event, ends, and whoever sends it
+// another waits for ever.
 func (h *hosts) Report(e *componentstatus.Event) {
+	if e.Status() == componentstatus.StatusFatalError {
+		if !h.died.Swap(true) {
+			h.reportFatal(e)
+		}
+		return
+	}
+	h.telling.Lock()
+	defer h.telling.Unlock()
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.last = e
-	for _, r := range h.reporters {
+	reporters := h.reporters
+	h.mu.Unlock()
+	for _, r := range reporters {
 		r.Report(e)
+	}
+}
+
+func (h *hosts) reportFatal(e *componentstatus.Event) {
+	h.mu.Lock()
+	reporters := h.reporters
+	h.mu.Unlock()
+	if len(reporters) > 0 {
+		reporters[0].Report(e)
 	}
 }
 

@@ -5,12 +5,14 @@ package otlpwalreceiver
 import (
 	"context"
 	"net"
+	"net/http"
 	"os"
 	"path"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -114,6 +116,53 @@ func TestShutdownOfEveryHalf(t *testing.T) {
 			require.NoError(t, n.inst.Shutdown(t.Context()))
 		})
 	}
+}
+
+// fatalHost is a signal's host as the Collector makes it: who reports a fatal
+// error waits until the Collector receives it, which it does once.
+type fatalHost struct {
+	*testHost
+	died   chan error
+	others atomic.Int64
+}
+
+func (h *fatalHost) Report(e *componentstatus.Event) {
+	if e.Status() == componentstatus.StatusFatalError {
+		h.died <- e.Err()
+		return
+	}
+	h.others.Add(1)
+}
+
+// Listeners that die end the Collector, which then stops us: nothing of ours
+// waits for a second report to be received.
+func TestListenersThatDieEndTheCollector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		died := make(chan error)
+		logs, traces := &fatalHost{testHost: newTestHost(), died: died}, &fatalHost{testHost: newTestHost(), died: died}
+		var h hosts
+		h.add(logs)
+		h.add(traces)
+		var s servers
+		for range 2 { // gRPC and HTTP
+			s.serve(&h, func() error { return errDown }, http.ErrServerClosed)
+		}
+		s.serving.Wait() // as stop does, while the Collector has yet to receive
+		synctest.Wait()
+		require.ErrorIs(t, <-died, errDown)
+		synctest.Wait()
+		select {
+		case err := <-died:
+			assert.Fail(t, "a second fatal error", "%v", err)
+		default:
+		}
+		h.Report(componentstatus.NewEvent(componentstatus.StatusOK))
+		late := &fatalHost{testHost: newTestHost(), died: died}
+		h.add(late)
+		for _, host := range []*fatalHost{logs, traces, late} {
+			assert.EqualValues(t, 1, host.others.Load())
+		}
+	})
 }
 
 // No client can connect while the log is locked, listed and recovered.

@@ -117,11 +117,12 @@ func (s *servers) startHTTP(ctx context.Context, cfg *Config, f *front, served [
 }
 
 // serve runs one server until it is stopped. One that ends by itself takes the
-// Collector down: it would be alive and receive nothing.
+// Collector down: it would be alive and receive nothing. Nobody waits for that
+// report: it may return when the Collector has stopped us, or never.
 func (s *servers) serve(host component.Host, run func() error, stopped error) {
 	s.serving.Go(func() {
 		if err := run(); err != nil && !errors.Is(err, stopped) {
-			componentstatus.ReportStatus(host, componentstatus.NewFatalErrorEvent(err))
+			go componentstatus.ReportStatus(host, componentstatus.NewFatalErrorEvent(err))
 		}
 	})
 }
