@@ -365,6 +365,10 @@ func TestF03_Readable(t *testing.T) {
 		"failing":  {{ID: "otlp_wal", Error: "the log's status panicked: boom"}},
 		"none":     {},
 	}
+	damaged := logOf("otlp_wal", statustest.Healthy)
+	damaged.Failure = "the log cannot be read any further: /var/lib/otelcol/wal/0000001500000000-00000294.wal: damaged at offset 300150: checksum does not match"
+	damaged.DeadLetters = statuspage.Aside{Files: 2, Bytes: 640}
+	states["damaged"] = []statuspage.Log{damaged}
 	screens := map[string]struct{ width, height int64 }{"phone": {360, 780}, "tablet": {820, 1180}, "desk": {1280, 900}}
 	for name, logs := range states {
 		t.Run(name, func(t *testing.T) {
