@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension"
@@ -18,6 +19,10 @@ import (
 	"github.com/otelweir/weir/extension/walstorageextension/internal/boltstore"
 	"github.com/otelweir/weir/internal/maintenance"
 )
+
+// passTime is how long maintenance passes may take to end when the Collector
+// does: a pass that does not notice waits for the disk.
+const passTime = 10 * time.Second
 
 // walStorage is one configured wal_storage.
 type walStorage struct {
@@ -94,8 +99,8 @@ func (w *walStorage) Start(ctx context.Context, host component.Host) error {
 }
 
 // Shutdown ends the maintenance of logs that are still registered, the status
-// server and every storage client. It works without Start and may be called
-// more than once.
+// server and every storage client. A disk that hangs is an error, and not
+// waited for. It works without Start and may be called more than once.
 func (w *walStorage) Shutdown(ctx context.Context) error {
 	w.mu.Lock()
 	w.state = stopped
@@ -107,9 +112,19 @@ func (w *walStorage) Shutdown(ctx context.Context) error {
 	if server != nil {
 		errs = errors.Join(errs, server.stop(ctx))
 	}
-	for _, entry := range logs {
-		entry.loop.Stop()
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), passTime)
+	defer cancel()
+	ended := make([]error, len(logs))
+	var all sync.WaitGroup
+	for i, entry := range logs {
+		all.Go(func() {
+			if err := entry.loop.Shutdown(stopping); err != nil {
+				ended[i] = fmt.Errorf("log of %q: %w", entry.id, err)
+			}
+		})
 	}
+	all.Wait()
+	errs = errors.Join(append(ended, errs)...)
 	if store != nil {
 		errs = errors.Join(errs, store.Close())
 	}

@@ -176,6 +176,28 @@ func TestUnregisterWaitsForARunningPass(t *testing.T) {
 	})
 }
 
+func TestShutdownDoesNotWaitForADiskThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newTestExtension(t, unchanged)
+		require.NoError(t, w.Start(t.Context(), componenttest.NewNopHost()))
+		hangs, other := &fakeLog{hold: make(chan struct{})}, &fakeLog{}
+		_, _, err := w.RegisterLog(logID, hangs)
+		require.NoError(t, err)
+		_, _, err = w.RegisterLog(component.MustNewIDWithName("otlp_wal", "b"), other)
+		require.NoError(t, err)
+		time.Sleep(31 * time.Second)
+		begin := time.Now()
+		err = w.Shutdown(t.Context())
+		require.ErrorContains(t, err, `log of "otlp_wal": a maintenance pass is still running, the disk does not answer`)
+		assert.NotContains(t, err.Error(), "otlp_wal/b")
+		assert.Equal(t, passTime, time.Since(begin))
+		close(hangs.hold) // its goroutine ends, or the bubble would not
+		time.Sleep(time.Hour)
+		barriers, _ := hangs.ran()
+		assert.Equal(t, 1, barriers)
+	})
+}
+
 func TestFlushersReachEveryLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newTestExtension(t, unchanged)

@@ -94,7 +94,7 @@ func BenchmarkCommitWithoutDisk(b *testing.B) {
 			}
 			all.Wait()
 			b.StopTimer()
-			require.NoError(b, c.Close(context.Background()))
+			c.Close()
 			_ = j.Close() // what it wrote is not there
 		})
 	}
@@ -161,7 +161,7 @@ func benchmarkAdmission(b *testing.B, writers int) {
 	}
 	all.Wait()
 	b.StopTimer()
-	require.NoError(b, c.Close(context.Background()))
+	c.Close()
 	require.NoError(b, j.Close())
 
 	for name, d := range map[string][]time.Duration{"wait": waits, "held": held} {

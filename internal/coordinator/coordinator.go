@@ -4,7 +4,6 @@ package coordinator
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,23 +87,12 @@ func (c *Coordinator) Bind(s barrier.Schedule, l Lanes) {
 }
 
 // Close refuses every further frame and waits until the outcome of those
-// admitted is known, their callers' or not. When ctx ends first the disk hangs:
-// the error says so, and the journal must not be closed.
-func (c *Coordinator) Close(ctx context.Context) error {
+// admitted is known, their callers' or not: as long as the disk takes.
+func (c *Coordinator) Close() {
 	c.Journal.Lock()
 	c.closed = true
 	c.Journal.Unlock()
-	done := make(chan struct{})
-	go func() {
-		c.queued.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("frames are still being written, the disk does not answer: %w", context.Cause(ctx))
-	}
+	c.queued.Wait()
 }
 
 // Commit makes f durable and returns its position, or a *refusal.Error. It is

@@ -31,8 +31,10 @@ func (c *Coordinator) Barrier(ctx context.Context, why barrier.Occasion) error {
 	}
 	schedule, lanes := *sp, *lp
 
-	var rotation error
-	c.withTurn(func() { rotation = c.Journal.RotateIfAged() })
+	rotation := c.withTurn(ctx, c.Journal.RotateIfAged)
+	if ctx.Err() != nil { // nobody waits any more, perhaps because the disk hangs
+		return errors.Join(context.Cause(ctx), rotation)
+	}
 
 	if why == barrier.Final || why == barrier.Regular && c.wantsFlush(schedule, lanes) {
 		schedule.Flush(ctx)
@@ -69,12 +71,11 @@ func (c *Coordinator) Housekeep(ctx context.Context, maxUnlinks int) (barrier.Pr
 	default:
 	}
 	progress, err := c.reclaim(ctx, maxUnlinks)
-	var discharge error
-	c.withTurn(func() { discharge = c.Journal.Discharge() })
+	discharge := c.withTurn(ctx, c.Journal.Discharge)
 	if progress.Removed > 0 {
 		c.leaveLatch(c.roomAgain)
 	}
-	forced := c.forceRotation()
+	forced := c.forceRotation(ctx)
 	c.observeFloor()
 	c.relieve()
 	return progress, errors.Join(err, discharge, forced)
@@ -116,16 +117,14 @@ func (c *Coordinator) roomAgain() bool {
 // forceRotation ends the current segment when the whole backlog is in it and
 // the log refuses for bytes: otherwise no pass could ever free any. Decided
 // under the journal lock, done under the writer turn after releasing it.
-func (c *Coordinator) forceRotation() error {
+func (c *Coordinator) forceRotation(ctx context.Context) error {
 	c.Journal.Lock()
 	needed := c.forcedRotationDue(c.Journal.ReclaimState())
 	c.Journal.Unlock()
 	if !needed {
 		return nil
 	}
-	var err error
-	c.withTurn(func() { err = c.Journal.RotateForced() })
-	if err != nil {
+	if err := c.withTurn(ctx, c.Journal.RotateForced); err != nil {
 		return fmt.Errorf("end the segment that holds the whole backlog: %w", err)
 	}
 	return nil
@@ -137,12 +136,17 @@ func (c *Coordinator) forcedRotationDue(r journal.ReclaimState) bool {
 		r.Eligible == 0 && r.Retrying == 0 && r.CurrentHoldsAll && c.Journal.Figures().ClosedRetained < c.MaxSegments
 }
 
-// withTurn runs f under the writer turn. Its holders wait for the disk, and a
-// leader for its batch window, and for nothing else.
-func (c *Coordinator) withTurn(f func()) {
-	c.Journal.TurnC() <- struct{}{}
+// withTurn runs f under the writer turn, or fails if ctx ends before it is its
+// turn. Holders of the turn wait for the disk, and a leader for its batch
+// window, and for nothing else.
+func (c *Coordinator) withTurn(ctx context.Context, f func() error) error {
+	select {
+	case c.Journal.TurnC() <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the writer turn: %w", context.Cause(ctx))
+	}
 	defer c.Journal.ReleaseTurn()
-	f()
+	return f()
 }
 
 // Pressure delivers a value when both passes should run early.

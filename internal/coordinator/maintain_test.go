@@ -312,3 +312,31 @@ func TestBarrierBeforeBind(t *testing.T) {
 	c := New(r.set)
 	assert.ErrorIs(t, c.Barrier(t.Context(), barrier.Regular), errNotBound)
 }
+
+// A writer that hangs in the disk has the turn: a pass that nobody waits for
+// any more does not wait for it either.
+func TestPassesDoNotOutliveTheirContext(t *testing.T) {
+	r := newRig(t)
+	r.j.TurnC() <- struct{}{}
+	defer r.j.ReleaseTurn()
+	for name, pass := range map[string]func(context.Context) error{
+		"barrier":       func(ctx context.Context) error { return r.c.Barrier(ctx, barrier.Regular) },
+		"final barrier": func(ctx context.Context) error { return r.c.Barrier(ctx, barrier.Final) },
+		"housekeeping": func(ctx context.Context) error {
+			_, err := r.c.Housekeep(ctx, 1)
+			return err
+		},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- pass(ctx) }()
+		cancel()
+		select {
+		case err := <-done:
+			require.ErrorIs(t, err, context.Canceled, name)
+		case <-time.After(20 * time.Second):
+			require.Fail(t, "waits for the writer turn", name)
+		}
+	}
+	assert.Zero(t, r.time.flushes)
+}

@@ -139,7 +139,7 @@ func (r *rig) close() {
 	if r.j == nil {
 		return
 	}
-	require.NoError(r.t, r.c.Close(context.Background()))
+	r.c.Close()
 	require.NoError(r.t, r.j.Close())
 	r.j = nil
 }

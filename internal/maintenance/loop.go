@@ -4,6 +4,7 @@ package maintenance
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -86,9 +87,18 @@ func Start(log barrier.Log, cfg Config, flushers *Flushers, logger *zap.Logger) 
 // Stop ends the maintenance and waits for a running pass, whose context it
 // cancels. It may be called more than once and from several goroutines, but
 // not from within a pass. The published instants stay where they are.
-func (l *Loop) Stop() {
+func (l *Loop) Stop() { _ = l.Shutdown(context.Background()) }
+
+// Shutdown is Stop that waits no longer than ctx lasts. The error says that a
+// pass still waits for the disk; the maintenance ends with it.
+func (l *Loop) Shutdown(ctx context.Context) error {
 	l.cancel()
-	<-l.done
+	select {
+	case <-l.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("a maintenance pass is still running, the disk does not answer: %w", context.Cause(ctx))
+	}
 }
 
 func (l *Loop) run(ctx context.Context) {

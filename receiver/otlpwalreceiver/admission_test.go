@@ -170,7 +170,7 @@ func TestShutdownDoesNotWaitForStuckRequests(t *testing.T) {
 	<-entered
 	<-entered
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // as if drainTime had passed
+	cancel() // as if its patience had ended
 	require.NoError(t, r.servers.stop(ctx))
 	held.Wait()
 	r.atRest()
@@ -421,7 +421,7 @@ func TestShutdownWaitsForHTTPHandlers(t *testing.T) {
 	})
 	<-entered
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // as if drainTime had passed
+	cancel() // as if its patience had ended
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.servers.stop(ctx) }()
 	client.Wait() // its connection was closed

@@ -87,23 +87,12 @@ func (h *handlers) begin() bool {
 
 func (h *handlers) end() { h.all.Done() }
 
-// wait lets no further handler run and waits for those that do, until ctx
-// ends.
-func (h *handlers) wait(ctx context.Context) error {
+// wait lets no further handler run and waits for those that do.
+func (h *handlers) wait() {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
-	done := make(chan struct{})
-	go func() {
-		h.all.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("HTTP requests are still being handled: %w", context.Cause(ctx))
-	}
+	h.all.Wait()
 }
 
 // inbound is one HTTP request from before the chain to its answer.

@@ -118,6 +118,88 @@ func TestShutdownOfEveryHalf(t *testing.T) {
 	}
 }
 
+// A disk that hangs makes shutdown fail, not hang; when it answers, the log is
+// closed after all.
+func TestShutdownDoesNotWaitForADiskThatHangs(t *testing.T) {
+	post := func(n *node) error {
+		req := newRequest(t, http.MethodPost, n.url(logsURLPath), requestOf(t, otlpwire.Logs, 1))
+		req.Header.Set("Content-Type", contentProtobuf)
+		resp, err := n.client.Do(req)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		return err
+	}
+	export := func(n *node) error {
+		return n.export(context.Background(), otlpwire.Logs, requestOf(t, otlpwire.Logs, 1))
+	}
+	for name, c := range map[string]struct {
+		file  string // whose fdatasync hangs
+		every time.Duration
+		send  func(*node) error // what then leads there; nil: only shutdown does
+		want  []string
+	}{
+		"in a gRPC request":        {file: "*.wal", send: export, want: []string{"requests are still being handled", "close the log in /wal: the disk does not answer"}},
+		"in an HTTP request":       {file: "*.wal", send: post, want: []string{"requests are still being handled", "close the log in /wal: the disk does not answer"}},
+		"and maintenance waits":    {file: "*.wal", send: export, every: tick, want: []string{"close the log in /wal: the disk does not answer"}},
+		"in a maintenance pass":    {file: "STATE", send: export, every: tick, want: []string{"close the log in /wal: the disk does not answer"}},
+		"in the very last barrier": {file: "STATE", want: []string{"close the log in /wal: the disk does not answer"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := startNode(t, nodeOptions{every: c.every})
+			n.recv.servers.patience = patience{drain: 50 * time.Millisecond, end: 50 * time.Millisecond}
+			require.NoError(t, export(n))
+			eventually(t, "delivered", func() bool { return n.sink.count(otlpwire.Logs) == 1 })
+			hang, hangs := make(chan struct{}), make(chan struct{}, 1)
+			n.fs.SetHook(func(call crashfs.Call) {
+				if ok, _ := path.Match(c.file, path.Base(call.Name)); !ok || call.Op != crashfs.OpDatasync {
+					return
+				}
+				select {
+				case hangs <- struct{}{}:
+				default:
+				}
+				<-hang
+			})
+			var client sync.WaitGroup
+			if c.send != nil {
+				client.Go(func() { _ = c.send(n) }) // whatever it is told
+				<-hangs
+			}
+			unregister, unregistered := n.recv.unregister, make(chan struct{})
+			n.recv.unregister = func() {
+				unregister()
+				close(unregistered)
+			}
+			done := make(chan error, 1)
+			go func() { done <- n.inst.Shutdown(context.Background()) }()
+			select {
+			case err := <-done:
+				for _, want := range c.want {
+					assert.ErrorContains(t, err, want)
+				}
+			case <-time.After(waitFor):
+				assert.Fail(t, "shutdown hangs")
+			}
+			if c.file == "*.wal" {
+				select {
+				case <-unregistered:
+				default:
+					assert.Fail(t, "maintenance goes on")
+				}
+			}
+			n.fs.SetHook(nil)
+			close(hang)
+			client.Wait()
+			n.disconnect()
+			eventually(t, "the log is closed", func() bool {
+				next := newNode(t, nodeOptions{fs: n.fs})
+				return next.inst.Start(context.Background(), next.host) == nil && next.inst.Shutdown(context.Background()) == nil
+			})
+		})
+	}
+}
+
 // fatalHost is a signal's host as the Collector makes it: who reports a fatal
 // error waits until the Collector receives it, which it does once.
 type fatalHost struct {

@@ -45,7 +45,7 @@ type walReceiver struct {
 }
 
 func newReceiver(cfg *Config, set receiver.Settings) *walReceiver {
-	return &walReceiver{cfg: cfg, set: set, fs: fsys.OS, memory: processMemory, maintenance: maintenance.NewDefaultConfig(), bound: make(chan struct{})}
+	return &walReceiver{cfg: cfg, set: set, fs: fsys.OS, memory: processMemory, maintenance: maintenance.NewDefaultConfig(), bound: make(chan struct{}), servers: servers{patience: defaultPatience}}
 }
 
 // start opens the log and begins to maintain and deliver it; only then does it
@@ -211,7 +211,8 @@ func (r *walReceiver) served() []signal {
 
 // shutdown undoes what start did, as far as it came: first nothing new comes
 // in, then nothing goes out, then what went out is recorded while sinks can
-// still flush. Undelivered frames stay in the log.
+// still flush. Undelivered frames stay in the log. A disk that hangs is an
+// error, and not waited for.
 func (r *walReceiver) shutdown(ctx context.Context) error {
 	if r.telemetry != nil {
 		defer r.telemetry.stop()
@@ -224,16 +225,24 @@ func (r *walReceiver) shutdown(ctx context.Context) error {
 	if r.delivery != nil {
 		errs = append(errs, r.delivery.Shutdown(ctx))
 	}
-	if r.coordinator != nil {
-		writing, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
-		err := r.coordinator.Close(writing)
-		cancel()
-		if err != nil { // all that follows would wait for the same disk, without end
-			return errors.Join(append(errs, err)...)
-		}
-	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.servers.patience.drain)
+	defer cancel()
+	errs = append(errs, r.servers.patience.await(ctx, "close the log in "+r.cfg.WAL.Directory+": the disk does not answer",
+		func() error { return r.closeLog(ctx) }))
+	return errors.Join(errs...)
+}
+
+// closeLog is shutdown's part that waits for the disk, however long that
+// takes. The last barrier is made while ctx lasts.
+func (r *walReceiver) closeLog(ctx context.Context) error {
 	if r.unregister != nil {
 		r.unregister()
+	}
+	if r.coordinator != nil {
+		r.coordinator.Close()
+	}
+	var errs []error
+	if r.unregister != nil {
 		errs = append(errs, (&maintainedLog{r}).Barrier(ctx, barrier.Final))
 	}
 	if r.delivery != nil {

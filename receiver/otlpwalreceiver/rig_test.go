@@ -98,7 +98,7 @@ func newRig(t testing.TB, log committer, change func(*Config)) *rig {
 	t.Helper()
 	cfg := testConfig(change)
 	require.NoError(t, confmap.Validate(cfg))
-	r := &rig{t: t, cfg: cfg}
+	r := &rig{t: t, cfg: cfg, servers: servers{patience: defaultPatience}}
 	set := receivertest.NewNopSettings(metadata.Type)
 	var err error
 	r.front, err = newFront(cfg, log, set)

@@ -19,13 +19,33 @@ import (
 	"google.golang.org/grpc"
 )
 
-// drainTime is how long requests in flight may take to end after the listeners
-// were closed.
-const drainTime = 10 * time.Second
+// patience is how long a shutdown waits.
+type patience struct {
+	drain time.Duration // for requests in flight, after the listeners were closed
+	end   time.Duration // for what was told to end: no more than the log needs to notice
+}
 
-// handlerTime is how long handlers may take to end after their connections
-// were closed: they need no more than the log does to notice.
-const handlerTime = 5 * time.Second
+var defaultPatience = patience{drain: 10 * time.Second, end: 5 * time.Second}
+
+// await returns when f has, or with an error end after ctx has ended: then f
+// waits for the disk, and goes on when that answers.
+func (p patience) await(ctx context.Context, what string, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	last := time.NewTimer(p.end)
+	defer last.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-last.C:
+		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	}
+}
 
 // grpcServer is the gRPC server's configuration with our defaults.
 func (c *Config) grpcServer() *configgrpc.ServerConfig {
@@ -51,8 +71,9 @@ func (c *Config) keepsMetadata() bool {
 	return c.Tenant.MetadataKey != "" || len(c.MetadataKeys) > 0
 }
 
-// servers are the running listeners. The zero value has none.
+// servers are the running listeners.
 type servers struct {
+	patience  patience
 	admission *admission
 	grpc      *grpc.Server
 	http      *http.Server
@@ -128,14 +149,14 @@ func (s *servers) serve(host component.Host, run func() error, stopped error) {
 }
 
 // stop refuses new requests, closes the listeners, and returns when the
-// requests in flight have ended, which they do after drainTime at the latest.
-// It may be called more than once.
+// requests in flight have ended, or when that took too long. It may be called
+// more than once.
 func (s *servers) stop(ctx context.Context) error {
 	if s.admission == nil {
 		return nil
 	}
 	s.admission.close()
-	ctx, cancel := context.WithTimeout(ctx, drainTime)
+	ctx, cancel := context.WithTimeout(ctx, s.patience.drain)
 	defer cancel()
 
 	var stopping sync.WaitGroup
@@ -152,11 +173,13 @@ func (s *servers) stop(ctx context.Context) error {
 		if err = s.http.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 			err = s.http.Close()
 		}
-		wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), handlerTime)
-		err = errors.Join(err, s.handlers.wait(wait))
-		cancel()
 	}
-	stopping.Wait()
-	s.serving.Wait()
-	return err
+	return errors.Join(err, s.patience.await(ctx, "requests are still being handled", func() error {
+		if s.http != nil {
+			s.handlers.wait()
+		}
+		stopping.Wait()
+		s.serving.Wait()
+		return nil
+	}))
 }
