@@ -78,6 +78,11 @@ func dialGRPC(t testing.TB, r *rig) *grpcClient {
 
 func (c *grpcClient) headers(stream uint32, method string, more ...string) {
 	c.t.Helper()
+	require.NoError(c.t, c.manyHeaders(stream, method, more...))
+}
+
+// manyHeaders fails when the server closes the connection meanwhile.
+func (c *grpcClient) manyHeaders(stream uint32, method string, more ...string) error {
 	fields := append([]string{
 		":method", "POST", ":scheme", "http", ":path", method, ":authority", "weir",
 		"content-type", "application/grpc", "te", "trailers",
@@ -86,7 +91,16 @@ func (c *grpcClient) headers(stream uint32, method string, more ...string) {
 	for i := 0; i < len(fields); i += 2 {
 		require.NoError(c.t, c.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
 	}
-	require.NoError(c.t, c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.hbuf.Bytes(), EndHeaders: true}))
+	const most = 16 << 10 // of a frame
+	block := c.hbuf.Bytes()
+	first := min(len(block), most)
+	err := c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block[:first], EndHeaders: first == len(block)})
+	for rest := block[first:]; len(rest) > 0 && err == nil; {
+		n := min(len(rest), most)
+		err = c.fr.WriteContinuation(stream, n == len(rest), rest[:n])
+		rest = rest[n:]
+	}
+	return err
 }
 
 func (c *grpcClient) data(stream uint32, b []byte, end bool) {

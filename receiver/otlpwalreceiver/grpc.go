@@ -32,6 +32,11 @@ const exportMethod = "Export"
 // beyond them, a request has its own.
 const maxStreamWorkers = 128
 
+// headerLimit is how many bytes of headers a request may have, on either
+// protocol. They are not counted by any budget; what is kept of them is smaller
+// (16 KiB of metadata).
+const headerLimit = 64 << 10
+
 // grpcTransport serves OTLP over gRPC. A service without a pipeline is not
 // registered: grpc-go answers UNIMPLEMENTED.
 type grpcTransport struct {
@@ -71,6 +76,7 @@ func (t *grpcTransport) options() []grpc.ServerOption {
 		// A goroutine that serves one request after the other has the stack it
 		// needs; a new one for each request grows its own every time.
 		grpc.NumStreamWorkers(uint32(min(t.front.admission.maxRequests, maxStreamWorkers))),
+		grpc.MaxHeaderListSize(headerLimit), // grpc-go would take 16 MiB
 		// Stop returns when the last handler has: the log is closed after it.
 		grpc.WaitForHandlers(true),
 	}
@@ -95,7 +101,10 @@ func (t *grpcTransport) service(method string, s signal) *grpc.ServiceDesc {
 			// them as usual: a client that does not authenticate then has
 			// no message read, decompressed or copied.
 			Handler: func(_ any, ctx context.Context, receive func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-				in := ctx.Value(receivingKey{}).(*receiving) // the tap's, which every stream of ours passes
+				in, admitted := ctx.Value(receivingKey{}).(*receiving) // the tap's, which every stream of ours passes
+				if !admitted {
+					return nil, ctx.Value(refusedKey{}).(*refusal.Error)
+				}
 				defer in.leave()
 				if !in.handled() {
 					return nil, context.Canceled

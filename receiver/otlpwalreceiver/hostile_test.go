@@ -7,7 +7,9 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"os"
 	"runtime/metrics"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
@@ -344,6 +347,61 @@ func TestAuthenticationComesBeforeTheBody(t *testing.T) {
 
 	require.NoError(t, r.export(withPassword(context.Background()), otlpwire.Logs, payload))
 	assert.Equal(t, 200, r.post(otlpwire.Logs, contentProtobuf, payload, "Password", "open sesame").code)
+	assert.Len(t, log.take(), 2)
+	r.atRest()
+}
+
+// Headers are held before anything is counted: there are few of them.
+func TestE01_HeadersAreFew(t *testing.T) {
+	log := &fakeLog{}
+	r := newRig(t, log, nil)
+	payload, _ := sample(t, otlpwire.Logs)
+	value := strings.Repeat("h", 8<<10)
+	message := append([]byte{0, 0, 0, byte(len(payload) >> 8), byte(len(payload))}, payload...)
+	for n, served := range map[int]bool{4: true, 9: false, 1000: false} {
+		name := strconv.Itoa(n*len(value)>>10) + " KiB"
+		t.Run("grpc "+name, func(t *testing.T) {
+			c := dialGRPC(t, r)
+			var more []string
+			for i := range n {
+				more = append(more, "x-"+strconv.Itoa(i), value)
+			}
+			taken := c.manyHeaders(1, "/"+grpcServices[otlpwire.Logs]+"/"+exportMethod, more...)
+			if served {
+				require.NoError(t, taken)
+				c.data(1, message, true)
+				assert.Equal(t, codes.OK, c.status(1))
+				return
+			}
+			_ = c.conn.SetReadDeadline(time.Now().Add(waitFor))
+			for {
+				frame, err := c.fr.ReadFrame()
+				if err != nil {
+					assert.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+					return // the connection was closed
+				}
+				if rst, ok := frame.(*http2.RSTStreamFrame); ok {
+					assert.EqualValues(t, 1, rst.StreamID)
+					return
+				}
+				require.NotEqual(t, http2.FrameHeaders, frame.Header().Type, "it was answered")
+			}
+		})
+		t.Run("http "+name, func(t *testing.T) {
+			req := newRequest(t, http.MethodPost, r.url(logsURLPath), payload)
+			req.Header.Set("Content-Type", contentProtobuf)
+			for i := range n {
+				req.Header.Set("X-"+strconv.Itoa(i), value)
+			}
+			resp, err := r.client.Do(req)
+			if err != nil { // closed while the client wrote
+				assert.False(t, served, "%v", err)
+				return
+			}
+			defer resp.Body.Close()
+			assert.Equal(t, map[bool]int{true: http.StatusOK, false: http.StatusRequestHeaderFieldsTooLarge}[served], resp.StatusCode)
+		})
+	}
 	assert.Len(t, log.take(), 2)
 	r.atRest()
 }

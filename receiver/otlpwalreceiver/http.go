@@ -62,6 +62,7 @@ func (t *httpTransport) server(ctx context.Context, cfg *confighttp.ServerConfig
 		return nil, err
 	}
 	server.Handler = t.enter(server.Handler)
+	server.MaxHeaderBytes = headerLimit // net/http would take 1 MiB
 	return server, nil
 }
 

@@ -24,10 +24,24 @@ func (t *grpcTransport) tapHandle(ctx context.Context, info *tap.Info) (context.
 	slot, refused := t.front.admission.enter()
 	if refused != nil {
 		t.front.refusals.add(refused.Reason, s, transportGRPC)
+		if d, ok := ctx.Deadline(); ok && time.Until(d) > longDeadline {
+			return context.WithValue(ctx, refusedKey{}, refused), nil
+		}
 		return ctx, refused
 	}
 	return newReceiving(ctx, slot), nil
 }
+
+// longDeadline is from where on a refusal is our handler's to answer, at once.
+// grpc-go (1.85, http2Server.operateHeaders) makes the stream's context with a
+// timer before it calls the tap and does not cancel it when the tap refuses:
+// 300 bytes until the deadline, per refusal, and the client chooses both. A
+// stream that came to a handler is cancelled. Stock clients wait for 10 s at
+// most, and their refusals stay as cheap as they can be.
+const longDeadline = 10 * time.Second
+
+// refusedKey is where such a stream's context has the *refusal.Error.
+type refusedKey struct{}
 
 // receiving is the context of one admitted gRPC stream. It holds the request's
 // slot and ends the stream when its message takes too long to arrive. grpc-go

@@ -4,16 +4,23 @@ package otlpwalreceiver
 
 import (
 	"context"
+	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
 	"github.com/otelweir/weir/internal/otlpwire"
+	"github.com/otelweir/weir/internal/refusal"
 	"github.com/otelweir/weir/receiver/otlpwalreceiver/internal/metadata"
 )
 
@@ -55,4 +62,55 @@ func TestE01_SlotsOfStreamsThatEnd(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		assert.Zero(t, f.admission.requests.Load())
 	})
+}
+
+// What the tap refuses leaves nothing behind, however long its client would
+// have waited.
+func TestE01_RefusedStreamsEnd(t *testing.T) {
+	for _, timeout := range []time.Duration{0, 5 * time.Second, time.Hour} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			f, err := newFront(testConfig(func(c *Config) { c.Admission.MaxRequests = 1 }), &fakeLog{}, receivertest.NewNopSettings(metadata.Type))
+			require.NoError(t, err)
+			held, refused := f.admission.enter()
+			require.Nil(t, refused)
+			transport := newGRPCTransport(f, []signal{otlpwire.Logs})
+			streams := make(chan context.Context, 1)
+			server := grpc.NewServer(grpc.ForceServerCodecV2(newRawCodec()), grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
+				streams <- ctx
+				return transport.tapHandle(ctx, info)
+			}))
+			transport.register(server)
+			listener, err := net.Listen("tcp", "localhost:0")
+			require.NoError(t, err)
+			var serving sync.WaitGroup
+			serving.Go(func() { assert.NoError(t, server.Serve(listener)) })
+			defer serving.Wait()
+			defer server.Stop()
+			conn, err := grpc.NewClient("passthrough:///"+listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+			require.NoError(t, err)
+			defer conn.Close()
+			r := &rig{t: t, conn: conn}
+
+			ctx := t.Context()
+			if timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, timeout)
+				defer cancel()
+			}
+			err = r.export(ctx, otlpwire.Logs, requestOf(t, otlpwire.Logs, 1))
+			require.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
+			require.ErrorContains(t, err, "admission.max_requests")
+			assert.Len(t, status.Convert(err).Details(), 2, "the reason and the delay")
+			assert.EqualValues(t, 1, f.refusals.count(refusal.InFlightRequests, otlpwire.Logs, transportGRPC))
+			if timeout > longDeadline {
+				select {
+				case <-(<-streams).Done():
+				case <-time.After(waitFor):
+					assert.Fail(t, "the stream's context and its timer stay")
+				}
+			}
+			held.leave()
+			require.EqualValues(t, 0, f.admission.requests.Load())
+		})
+	}
 }
