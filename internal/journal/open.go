@@ -133,7 +133,11 @@ func (r *recovery) lockDirectory() error {
 	}
 	lock, err := r.fs.Lock(r.path(lockName))
 	if errors.Is(err, fsys.ErrLocked) {
-		return fmt.Errorf("%w by %s: only one process can have a log open; stop that one, or use another directory", fsys.ErrLocked, r.holder())
+		holder := r.holder()
+		if strings.HasPrefix(holder, self()+" ") {
+			return fmt.Errorf("%w by %s, which is this process: another otlp_wal of it has the directory; give each its own", fsys.ErrLocked, holder)
+		}
+		return fmt.Errorf("%w by %s: only one process can have a log open; stop that one, or use another directory", fsys.ErrLocked, holder)
 	}
 	if err != nil {
 		return fmt.Errorf("lock the directory (it must be writable by this process): %w", err)
@@ -183,11 +187,16 @@ func (r *recovery) holder() string {
 	return strings.TrimSpace(string(b[:n]))
 }
 
+// self is this process, as it signs locks.
+func self() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("pid %d on %s", os.Getpid(), host)
+}
+
 // signLock writes who holds the lock, for the message a second opener prints:
 // best effort, and nothing ever decides on it.
 func (r *recovery) signLock() {
-	host, _ := os.Hostname()
-	text := fmt.Sprintf("pid %d on %s since %s\n", os.Getpid(), host, r.cfg.Now().UTC().Format(time.RFC3339))
+	text := fmt.Sprintf("%s since %s\n", self(), r.cfg.Now().UTC().Format(time.RFC3339))
 	text = text[:min(len(text), maxHolder)]
 	f := r.lock.File()
 	if _, err := f.Pwritev([][]byte{[]byte(text)}, 0); err == nil {

@@ -42,6 +42,11 @@ func TestOnTheRealFileSystem(t *testing.T) {
 		w.mustAppend(t, 3)
 		_, _, err := Open(fsys.OS, w.cfg)
 		require.ErrorIs(t, err, fsys.ErrLocked)
+		require.ErrorContains(t, err, "which is this process: another otlp_wal of it has the directory")
+		lock := filepath.Join(dir, lockName)
+		require.NoError(t, os.WriteFile(lock, []byte("pid 7 on elsewhere since long ago\n"), 0o600))
+		_, _, err = Open(fsys.OS, w.cfg)
+		require.ErrorContains(t, err, "locked by pid 7 on elsewhere since long ago: only one process can have a log open; stop that one, or use another directory")
 
 		frames, err := w.read(w.j)
 		require.NoError(t, err)

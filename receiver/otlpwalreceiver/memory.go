@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/bits"
 	"runtime/debug"
+	"strings"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"go.opentelemetry.io/collector/confmap"
@@ -81,7 +82,7 @@ func (c *Config) worstCase() Size {
 	if c.Admission.MaxInFlightBytes == 0 || c.Delivery.MaxInFlightBytes == 0 {
 		return 0
 	}
-	onTheirWay := Size(c.Admission.MaxRequests) * max(2*c.transportLimit(), window) // Validate bounds both
+	onTheirWay := Size(c.Admission.MaxRequests) * c.perRequest() // Validate bounds both
 	sum, over := bits.Add64(uint64(c.Admission.MaxInFlightBytes), uint64(c.Delivery.MaxInFlightBytes), 0)
 	sum, more := bits.Add64(sum, uint64(onTheirWay), 0)
 	if over+more > 0 {
@@ -89,6 +90,10 @@ func (c *Config) worstCase() Size {
 	}
 	return Size(sum)
 }
+
+// perRequest is what one request on its way holds beside the budgets: what
+// grpc-go has of its message, twice, or what a decompressor does.
+func (c *Config) perRequest() Size { return max(2*c.transportLimit(), window) }
 
 // memoryWarning says that the worst case does not fit, or "".
 func (c *Config) memoryWarning(m memory) string {
@@ -100,8 +105,30 @@ func (c *Config) memoryWarning(m memory) string {
 		return fmt.Sprintf("admission.max_in_flight_bytes: %s, delivery.max_in_flight_bytes: %s: 0 is unbounded, while %s is %s: "+
 			"clients can make the process exceed it; set a bound", c.Admission.MaxInFlightBytes, c.Delivery.MaxInFlightBytes, m.source, m.limit)
 	}
-	return fmt.Sprintf("clients can make the process hold %s for data, more than the %s of %s: "+
-		"admission.max_in_flight_bytes %s + delivery.max_in_flight_bytes %s + admission.max_requests %d × 2 × the transport limit %s (README, \"Memory\"); "+
-		"lower wal.max_frame_size or admission.max_requests, or give the process more memory",
-		worst, m.limit, m.source, c.Admission.MaxInFlightBytes, c.Delivery.MaxInFlightBytes, c.Admission.MaxRequests, c.transportLimit())
+	of := "what a decompressor holds"
+	if c.perRequest() > window {
+		of = fmt.Sprintf("2 × the transport limit %s", c.transportLimit())
+	}
+	return fmt.Sprintf("clients can make this otlp_wal hold %s for data, more than the %s of %s, which each otlp_wal takes for its own: "+
+		"admission.max_in_flight_bytes %s + delivery.max_in_flight_bytes %s + admission.max_requests %d × %s (%s), see README, \"How much memory\"; "+
+		"lower %s, or give the process more memory",
+		worst, m.limit, m.source, c.Admission.MaxInFlightBytes, c.Delivery.MaxInFlightBytes, c.Admission.MaxRequests, c.perRequest(), of,
+		strings.Join(c.memorySettings(), " or "))
+}
+
+// memorySettings are those that make the worst case smaller.
+func (c *Config) memorySettings() []string {
+	s := []string{"admission.max_requests"}
+	smaller := *c
+	smaller.WAL.MaxFrameSize = 0
+	if smaller.perRequest() < c.perRequest() {
+		s = append(s, "wal.max_frame_size")
+	}
+	if !c.defaulted.inFlight {
+		s = append(s, "admission.max_in_flight_bytes")
+	}
+	if !c.defaulted.delivery {
+		s = append(s, "delivery.max_in_flight_bytes")
+	}
+	return s
 }

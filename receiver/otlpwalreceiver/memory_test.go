@@ -68,6 +68,26 @@ func TestE01_BudgetsFitWhatTheProcessMayUse(t *testing.T) {
 	}
 }
 
+// The terms add up, and what is advised helps.
+func TestE01_MemoryWarning(t *testing.T) {
+	for config, want := range map[string]string{
+		"": "hold 2560MiB for data, more than the 100MiB of a test, which each otlp_wal takes for its own: " +
+			"admission.max_in_flight_bytes 256MiB + delivery.max_in_flight_bytes 128MiB + admission.max_requests 64 × 34MiB (2 × the transport limit 17MiB), " +
+			`see README, "How much memory"; lower admission.max_requests or wal.max_frame_size, or give`,
+		"wal: {max_frame_size: 1MiB}, ": "admission.max_requests 64 × 16MiB (what a decompressor holds), " +
+			`see README, "How much memory"; lower admission.max_requests, or give`,
+		"wal: {max_frame_size: 1MiB}, admission: {max_in_flight_bytes: 1GiB}, ": "lower admission.max_requests or admission.max_in_flight_bytes, or give",
+		"delivery: {max_in_flight_bytes: 1GiB}, ":                               "lower admission.max_requests or wal.max_frame_size or delivery.max_in_flight_bytes, or give",
+	} {
+		cfg, err := parse(t, "{"+config+"protocols: {grpc: }}")
+		require.NoError(t, err)
+		assert.Contains(t, cfg.memoryWarning(memory{100 * MiB, "a test"}), want, config)
+	}
+	cfg, err := parse(t, "{wal: {max_frame_size: 1MiB}, protocols: {grpc: {max_recv_msg_size_mib: 32}}}")
+	require.NoError(t, err)
+	assert.Contains(t, cfg.memoryWarning(memory{100 * MiB, "a test"}), "lower admission.max_requests, or give", "another setting makes the limit")
+}
+
 func TestProcessMemory(t *testing.T) {
 	before := debug.SetMemoryLimit(math.MaxInt64)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
