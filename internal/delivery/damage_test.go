@@ -274,6 +274,7 @@ func TestFramesThatDamageTook(t *testing.T) {
 				s := r.Stats()
 				assert.Equal(t, uint64(len(want)), s.Signals[journal.KindLogs].Settled.Items, "what is lost is not settled")
 				assert.Zero(t, s.Signals[journal.KindLogs].PendingItems, "nor pending")
+				assert.Equal(t, uint64(len(gone)), s.LostItems)
 				assert.Zero(t, s.InFlight)
 				assert.Equal(t, log.Durable(), r.frontier(logLane("t")))
 			})

@@ -84,6 +84,7 @@ type Delivery struct {
 	counts    [journal.KindProfiles + 1]counts
 	parked    atomic.Int64
 	heldBytes atomic.Uint64
+	lost      atomic.Uint64    // items
 	recovered journal.Position // the end of what recovery found
 	skipBytes uint64
 

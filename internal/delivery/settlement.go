@@ -109,15 +109,23 @@ func (d *Delivery) tally(l *lane, as tallyOf, items, framed uint64) {
 		t.items.Add(items)
 		t.size.Add(framed)
 	}
-	d.lose(l, items)
+	d.unpend(l, items)
 	d.settled += framed
 }
 
-// lose takes items off what is pending.
-func (d *Delivery) lose(l *lane, items uint64) {
+// unpend takes items off what is pending, and returns how many there were.
+func (d *Delivery) unpend(l *lane, items uint64) uint64 {
 	items = min(items, uint64(l.counts.pending.Load()))
 	l.counts.pending.Add(-int64(items))
 	d.count(l).pending.Add(-int64(items))
+	return items
+}
+
+// lose counts pending items as lost: their frames, which damage took, were
+// found not to be in the log any more. Until then they are pending, whoever
+// set the range aside, so that every item is in one figure only.
+func (d *Delivery) lose(l *lane, items uint64) {
+	d.lost.Add(d.unpend(l, items))
 }
 
 // remove takes g out of its lane.
@@ -151,8 +159,8 @@ func (d *Delivery) release(n int) {
 	clear(d.crowded)
 }
 
-// square takes off what is pending the items of frames that damage took: of an
-// idle lane nothing is.
+// square loses the items of frames that damage took before the lane did: of an
+// idle lane nothing is pending.
 func (d *Delivery) square(l *lane) {
 	if l.state() == Idle && d.main >= d.recovered {
 		d.lose(l, uint64(l.counts.pending.Load()))

@@ -62,6 +62,7 @@ type Stats struct {
 	InFlight      uint64                       // bytes of what is being delivered
 	InFlightLimit uint64                       // 0 = unbounded
 	HeldBytes     uint64                       // see HeldBytes
+	LostItems     uint64                       // of frames that were pending and found to have been set aside as damaged
 }
 
 // Stats reads the figures.
@@ -72,6 +73,7 @@ func (d *Delivery) Stats() Stats {
 		InFlight:      d.budget.Held(),
 		InFlightLimit: d.budget.Limit(),
 		HeldBytes:     d.heldBytes.Load(),
+		LostItems:     d.lost.Load(),
 	}
 	for k := journal.KindLogs; k <= journal.KindProfiles; k++ {
 		s.Signals[k] = d.counts[k].read()

@@ -112,9 +112,6 @@ func (j *Journal) meet(f fsys.File, id segmentID, d *DamageError) error {
 		} else {
 			m.aside = true
 			action, text = "quarantined", "A reader met damage in the log, which was set aside; delivery goes on"
-			if d.lost() != unknownItems {
-				j.published.quarantinedItems.Add(d.Items)
-			}
 			j.published.quarantined.Add(d.End - d.Start)
 			ds.gaps = append(ds.gaps, segmentGap{id, d.Start, d.End, d.lost()})
 		}

@@ -110,6 +110,10 @@ func (h *frameHeader) end() Position { return h.position + h.framed() }
 
 func (h *frameHeader) payload() uint32 { return h.length - uint32(h.metadata) }
 
+// credible reports whether the number of items can be right: every item takes
+// a byte at least.
+func (h *frameHeader) credible() bool { return h.items <= h.payload() }
+
 // put writes h into b, whose first 40 bytes become the header.
 func (h *frameHeader) put(b []byte) {
 	b = b[:frameHeaderLen]

@@ -161,7 +161,9 @@ func TestReaderInsideAGap(t *testing.T) {
 	}
 	s := j.Stats()
 	require.Equal(t, at[4]-at[1], s.QuarantinedBytes)
-	require.EqualValues(t, 2+3+4, s.QuarantinedItems, "known from what the segment had")
+	require.Len(t, j.damage.met, 1)
+	require.True(t, j.damage.met[0].err.Known)
+	require.EqualValues(t, 2+3+4, j.damage.met[0].err.Items, "known from what the segment had")
 
 	// The segment's figures still count what the gap replaced: no summary may
 	// repeat them.

@@ -411,7 +411,6 @@ func (r *recovery) damaged(id segmentID, b badRange) error {
 		r.out.QuarantinedUnknown = true
 	} else {
 		r.out.QuarantinedItems += d.Items
-		r.published.quarantinedItems.Add(d.Items)
 	}
 	r.event(EventRecoveryDamage, "Damage was found in the log and set aside", b.why, d.attrs("quarantined"))
 	return nil
@@ -580,7 +579,9 @@ func (r *recovery) countLanes() error {
 
 // countInside counts, in one segment, the items at or after the horizons that
 // lie inside it. The frames were verified already, or will be when they are
-// read: the headers are believed.
+// read: the headers are believed. Where one cannot be, the count goes on with
+// the next frame that verifies, as a reader will: what is between is not
+// counted, for it will not be read.
 func (r *recovery) countInside(s *segment) error {
 	file, err := r.fs.OpenFile(r.path(s.id.name()), os.O_RDONLY, 0)
 	if err != nil {
@@ -589,13 +590,24 @@ func (r *recovery) countInside(s *segment) error {
 	defer file.Close()
 	hop := scanner{buf: make([]byte, 16<<10)}
 	hop.reset(file, r.log, s.id, s.id.offset(s.end))
-	_, err = hop.headers(segmentHeaderLen, hop.end, func(h *frameHeader, tenant []byte, named bool) {
-		ln := r.ledger.lanes[Lane{string(tenant), h.kind}]
-		if named && ln != nil && h.position >= ln.horizon && r.straddles(ln, s) {
-			r.out.LaneItems[ln.Lane] += uint64(h.items)
+	r.scan.reset(file, r.log, s.id, hop.end)
+	for off, found := int64(segmentHeaderLen), true; found; {
+		last := off // frame: its length may be what is damaged
+		whole, err := hop.headers(off, hop.end, func(h *frameHeader, tenant []byte, named bool) {
+			last = s.id.offset(h.position)
+			ln := r.ledger.lanes[Lane{string(tenant), h.kind}]
+			if named && ln != nil && h.position >= ln.horizon && r.straddles(ln, s) && h.credible() {
+				r.out.LaneItems[ln.Lane] += uint64(h.items)
+			}
+		})
+		if whole || err != nil {
+			return err
 		}
-	})
-	return err // where the headers end early the reader will meet damage and say so
+		if off, found, err = r.scan.resync(last + frameHeaderLen); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // straddles says whether the lane's horizon lies inside its share of s.

@@ -309,7 +309,7 @@ func (s *scanner) stated(start, end int64, horizon func(Lane) Position) (items u
 	sound := true
 	whole, err := s.headers(start, end, func(h *frameHeader, tenant []byte, named bool) {
 		switch {
-		case !h.kind.hasData() || h.items > h.payload(): // every item takes a byte at least
+		case !h.kind.hasData() || !h.credible():
 			sound = false
 		case !named || h.position >= horizon(Lane{string(tenant), h.kind}):
 			items += uint64(h.items)

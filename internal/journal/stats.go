@@ -25,19 +25,18 @@ type Stats struct {
 	Unattempted            bool   // a segment became eligible that no pass has looked at
 	Prepared               bool   // the next segment is ready
 	QuarantinedBytes       uint64 // set aside since the log was opened, recovery included
-	QuarantinedItems       uint64 // lost with these, as far as known
 }
 
 // published mirrors what the journal lock guards.
 type published struct {
-	unreclaimed, unflushed, disk  atomic.Uint64
-	closed, sealed                atomic.Int64
-	eligible, retrying            atomic.Int64
-	oldest                        atomic.Int64
-	rotation, failures            atomic.Int64
-	held, seats                   atomic.Int64 // tenants
-	prepared, unattempted         atomic.Bool
-	quarantined, quarantinedItems atomic.Uint64
+	unreclaimed, unflushed, disk atomic.Uint64
+	closed, sealed               atomic.Int64
+	eligible, retrying           atomic.Int64
+	oldest                       atomic.Int64
+	rotation, failures           atomic.Int64
+	held, seats                  atomic.Int64 // tenants
+	prepared, unattempted        atomic.Bool
+	quarantined                  atomic.Uint64
 }
 
 // publish makes the ledger's figures visible. Call it under the journal lock
@@ -81,7 +80,6 @@ func (j *Journal) Stats() Stats {
 		Durable:          j.durable.Load(),
 		Prepared:         p.prepared.Load(),
 		QuarantinedBytes: p.quarantined.Load(),
-		QuarantinedItems: p.quarantinedItems.Load(),
 	}
 }
 

@@ -270,7 +270,9 @@ func (t *telemetry) observe(r *walReceiver) error {
 		b.RegisterWalRecoveryItemsCallback(t.constant(clamp(r.recovery.Items))),
 		b.RegisterWalRecoveryTruncatedSizeCallback(t.constant(clamp(r.recovery.TruncatedBytes))),
 		b.RegisterWalRecoveryQuarantinedSizeCallback(t.gauge(func() int64 { return clamp(stats().QuarantinedBytes) })),
-		b.RegisterWalRecoveryQuarantinedItemsCallback(t.gauge(func() int64 { return clamp(stats().QuarantinedItems) })),
+		b.RegisterWalRecoveryQuarantinedItemsCallback(t.gauge(func() int64 {
+			return clamp(r.recovery.QuarantinedItems + r.delivery.Stats().LostItems)
+		})),
 		b.RegisterWalRecoveryDurationCallback(func(_ context.Context, o metric.Float64Observer) error {
 			o.Observe(r.recovery.Duration.Seconds(), t.self)
 			return nil
