@@ -95,8 +95,9 @@ type Delivery struct {
 	started, stopping, closed bool
 
 	lanes   map[journal.Lane]*lane
-	main    journal.Position // up to where the main reader has read
-	returns uint64           // times a lane came back to the main reader
+	gone    [journal.KindProfiles + 1]SignalStats // what forgotten lanes had counted
+	main    journal.Position                      // up to where the main reader has read
+	returns uint64                                // times a lane came back to the main reader
 
 	mainError, lapError error                  // what the main and the catch-up reader met last, until they get on
 	damages             []*journal.DamageError // that either can not get past, in the order they met it

@@ -81,17 +81,34 @@ func (d *Delivery) Stats() Stats {
 	return s
 }
 
-// LaneStats are the same figures per lane, of the lanes there are. A lane of
-// which nothing is left in the log is forgotten, and counts from 0 when it
-// comes back.
-func (d *Delivery) LaneStats() map[journal.Lane]SignalStats {
+// LaneStats are the same figures per lane, of the lanes there are, and what
+// those had counted that there were. A lane of which nothing is left in the log
+// is forgotten, and counts from 0 when it comes back.
+func (d *Delivery) LaneStats() (lanes map[journal.Lane]SignalStats, forgotten map[journal.Kind]SignalStats) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	m := make(map[journal.Lane]SignalStats, len(d.lanes))
+	lanes = make(map[journal.Lane]SignalStats, len(d.lanes))
 	for id, l := range d.lanes {
-		m[id] = l.counts.read()
+		lanes[id] = l.counts.read()
 	}
-	return m
+	forgotten = make(map[journal.Kind]SignalStats, len(d.gone))
+	for k := journal.KindLogs; k <= journal.KindProfiles; k++ {
+		forgotten[k] = d.gone[k]
+	}
+	return lanes, forgotten
+}
+
+func (s *SignalStats) add(more SignalStats) {
+	s.Settled.add(more.Settled)
+	s.DeadLettered.add(more.DeadLettered)
+	s.Dropped.add(more.Dropped)
+	s.RedeliveredItems += more.RedeliveredItems
+	s.PendingItems += more.PendingItems
+}
+
+func (t *Tally) add(more Tally) {
+	t.Items += more.Items
+	t.Size += more.Size
 }
 
 func (t *tally) read() Tally { return Tally{Items: t.items.Load(), Size: t.size.Load()} }

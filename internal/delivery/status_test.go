@@ -50,7 +50,7 @@ func TestLanesForTheStatusPage(t *testing.T) {
 			Tenant: "holds", Signal: "logs", Frontier: barrier.Position(holds), Oldest: received.Round(0), Pending: 1, State: "held",
 		}, lanes[3])
 
-		per := r.LaneStats()
+		per, _ := r.LaneStats()
 		assert.Equal(t, uint64(2), per[logLane("down")].PendingItems)
 		assert.Equal(t, uint64(1), per[logLane("fine")].Settled.Items)
 		total := r.Stats().Signals

@@ -111,10 +111,10 @@ func (f *front) accept(ctx context.Context, r *request) *refusal.Error {
 
 // refused counts a refusal of r, which is about to be answered.
 func (f *front) refused(r *request, e *refusal.Error) {
-	f.refusals.add(e.Reason, r.signal, r.transport)
-	if r.frame.Kind != 0 { // it came so far that its tenant is known
-		f.tenants.refuse(r.frame.Tenant, e.Reason, r.signal, r.transport)
+	if r.frame.Kind != 0 && f.tenants.refuse(r.frame.Tenant, e.Reason, r.signal, r.transport) {
+		return // it came so far that its tenant is known, and counted
 	}
+	f.refusals.add(e.Reason, r.signal, r.transport)
 }
 
 // commit returns nil once r's frame is durable.

@@ -8,7 +8,8 @@ import (
 	"github.com/otelweir/weir/internal/refusal"
 )
 
-// refusals counts refused requests. The metric wal.refusals reads it.
+// refusals counts refused requests, each once: here, or with its tenant. The
+// metric wal.refusals reads both.
 type refusals struct {
 	counts [refusal.Count][len(signals) + 1][transports]atomic.Uint64
 }

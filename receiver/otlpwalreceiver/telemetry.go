@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"time"
 
@@ -129,18 +130,20 @@ func (t *telemetry) observe(r *walReceiver) error {
 	perSignal := func(figure func(delivery.SignalStats) uint64) metric.Int64Callback {
 		return func(_ context.Context, o metric.Int64Observer) error {
 			parts := map[signal]map[string]uint64{}
+			rest := r.delivery.Stats().Signals
 			if f.tenants != nil {
-				for lane, stats := range r.delivery.LaneStats() {
+				lanes, forgotten := r.delivery.LaneStats()
+				for lane, stats := range lanes {
 					s := signal(lane.Kind)
 					if parts[s] == nil {
 						parts[s] = map[string]uint64{}
 					}
 					parts[s][lane.Tenant] = figure(stats)
 				}
+				rest = forgotten
 			}
-			all := r.delivery.Stats().Signals
 			for _, s := range signals {
-				byTenant(o, figure(all[kindOf(s)]), parts[s], t.receiver, attribute.String("otelcol.signal", signalNames[s]))
+				byTenant(o, figure(rest[kindOf(s)]), parts[s], t.receiver, attribute.String("otelcol.signal", signalNames[s]))
 			}
 			return nil
 		}
@@ -148,9 +151,12 @@ func (t *telemetry) observe(r *walReceiver) error {
 	perAccepted := func(figure func(*accepted) uint64) metric.Int64Callback {
 		return func(_ context.Context, o metric.Int64Observer) error {
 			for _, s := range signals {
-				parts := map[string]uint64{}
-				f.tenants.each(func(name string, tenant *tenantFigures) { parts[name] = figure(&tenant.accepted[s]) })
-				byTenant(o, figure(&f.accepted[s]), parts, t.receiver, attribute.String("otelcol.signal", signalNames[s]))
+				var parts map[string]uint64
+				rest := figure(&f.accepted[s])
+				if f.tenants != nil {
+					parts, rest = f.tenants.parts(func(tenant *tenantFigures) uint64 { return figure(&tenant.accepted[s]) })
+				}
+				byTenant(o, rest, parts, t.receiver, attribute.String("otelcol.signal", signalNames[s]))
 			}
 			return nil
 		}
@@ -177,13 +183,15 @@ func (t *telemetry) observe(r *walReceiver) error {
 		b.RegisterWalPendingItemsCallback(perSignal(func(s delivery.SignalStats) uint64 { return s.PendingItems })),
 		b.RegisterWalRefusalsCallback(func(_ context.Context, o metric.Int64Observer) error {
 			eachRefusal(func(reason refusal.Reason, s signal, tr transport) {
-				parts := map[string]uint64{}
-				f.tenants.each(func(name string, figures *tenantFigures) {
-					if n := figures.refusals.count(reason, s, tr); n > 0 {
-						parts[name] = n
-					}
-				})
-				byTenant(o, f.refusals.count(reason, s, tr), parts, t.receiver,
+				rest := f.refusals.count(reason, s, tr)
+				var parts map[string]uint64
+				if f.tenants != nil {
+					var forgotten uint64
+					parts, forgotten = f.tenants.parts(func(tenant *tenantFigures) uint64 { return tenant.refusals.count(reason, s, tr) })
+					maps.DeleteFunc(parts, func(_ string, n uint64) bool { return n == 0 })
+					rest += forgotten
+				}
+				byTenant(o, rest, parts, t.receiver,
 					attribute.String("error.type", reason.String()),
 					attribute.String("otelcol.signal", signalNames[s]),
 					attribute.String("transport", transportNames[tr]))
@@ -286,7 +294,8 @@ func (r *walReceiver) forgetTenants() {
 		return
 	}
 	inLog := map[string]bool{}
-	for lane := range r.delivery.LaneStats() {
+	lanes, _ := r.delivery.LaneStats()
+	for lane := range lanes {
 		inLog[lane.Tenant] = true
 	}
 	r.front.tenants.forget(inLog)

@@ -15,8 +15,9 @@ import (
 // tenant.metrics. A tenant is in it from its first acknowledged request until
 // nothing is left of it in the log: senders cannot fill it with names.
 type tenantTable struct {
-	mu     sync.RWMutex
+	mu     sync.RWMutex              // counting holds it for reading
 	byName map[string]*tenantFigures // guarded by mu
+	gone   tenantFigures             // what forgotten tenants had counted; guarded by mu
 }
 
 type tenantFigures struct {
@@ -34,39 +35,40 @@ func newTenantTable(c *Config) *tenantTable {
 	return &tenantTable{byName: map[string]*tenantFigures{}}
 }
 
-// of returns the figures of a tenant, nil when it is not counted.
-func (t *tenantTable) of(name string) *tenantFigures {
-	if t == nil {
-		return nil
-	}
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.byName[name]
-}
-
 // accept counts an acknowledged request.
 func (t *tenantTable) accept(name string, s signal, items, bytes uint64) {
-	if t == nil {
+	count := func(f *tenantFigures) {
+		f.accepted[s].items.Add(items)
+		f.accepted[s].bytes.Add(bytes)
+	}
+	if t == nil || t.count(name, count) {
 		return
 	}
-	f := t.of(name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := t.byName[name]
 	if f == nil {
-		t.mu.Lock()
-		if f = t.byName[name]; f == nil {
-			f = &tenantFigures{}
-			t.byName[name] = f
-		}
-		t.mu.Unlock()
+		f = &tenantFigures{}
+		t.byName[name] = f
 	}
-	f.accepted[s].items.Add(items)
-	f.accepted[s].bytes.Add(bytes)
+	count(f)
 }
 
-// refuse counts a refused request of a tenant that is known.
-func (t *tenantTable) refuse(name string, reason refusal.Reason, s signal, tr transport) {
-	if f := t.of(name); f != nil {
-		f.refusals.add(reason, s, tr)
+// refuse counts a refused request of a tenant that is known, and reports
+// whether it is.
+func (t *tenantTable) refuse(name string, reason refusal.Reason, s signal, tr transport) bool {
+	return t != nil && t.count(name, func(f *tenantFigures) { f.refusals.add(reason, s, tr) })
+}
+
+// count calls add for a tenant that is known, and reports whether it is.
+func (t *tenantTable) count(name string, add func(*tenantFigures)) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	f := t.byName[name]
+	if f != nil {
+		add(f)
 	}
+	return f != nil
 }
 
 // forget drops tenants of which the log has nothing any more and that sent
@@ -80,31 +82,40 @@ func (t *tenantTable) forget(inLog map[string]bool) {
 			now += f.accepted[s].items.Load()
 		}
 		if now == f.seen && !inLog[name] {
+			t.gone.add(f)
 			delete(t.byName, name)
 		}
 		f.seen = now
 	}
 }
 
-// each calls f for every tenant.
-func (t *tenantTable) each(f func(name string, figures *tenantFigures)) {
-	if t == nil {
-		return
-	}
+// parts is a figure of every tenant, and of all that were forgotten together.
+func (t *tenantTable) parts(figure func(*tenantFigures) uint64) (parts map[string]uint64, forgotten uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	for name, figures := range t.byName {
-		f(name, figures)
+	parts = make(map[string]uint64, len(t.byName))
+	for name, f := range t.byName {
+		parts[name] = figure(f)
 	}
+	return parts, figure(&t.gone)
 }
 
-// byTenant observes total in parts, by tenant, and what is left of it, without
-// that attribute: the sum is always the total, also when tenants are
-// forgotten. Without parts it observes the total.
-func byTenant(o metric.Int64Observer, total uint64, parts map[string]uint64, attributes ...attribute.KeyValue) {
-	rest := total
+func (f *tenantFigures) add(more *tenantFigures) {
+	for s := range f.accepted {
+		f.accepted[s].items.Add(more.accepted[s].items.Load())
+		f.accepted[s].bytes.Add(more.accepted[s].bytes.Load())
+	}
+	eachRefusal(func(reason refusal.Reason, s signal, tr transport) {
+		f.refusals.counts[reason][s][tr].Add(more.refusals.count(reason, s, tr))
+	})
+}
+
+// byTenant observes parts, by tenant, and the rest without that attribute: what
+// is of no tenant, or of one that was forgotten. The rest is counted as such,
+// not what is left of a total: that would go down between two looks, which
+// nothing that only grows may.
+func byTenant(o metric.Int64Observer, rest uint64, parts map[string]uint64, attributes ...attribute.KeyValue) {
 	for name, n := range parts {
-		rest -= min(n, rest)
 		o.Observe(clamp(n), metric.WithAttributes(append(attributes[:len(attributes):len(attributes)], attribute.String("tenant", name))...))
 	}
 	o.Observe(clamp(rest), metric.WithAttributes(attributes...))
