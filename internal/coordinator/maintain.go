@@ -23,7 +23,8 @@ var errNotBound = errors.New("the log is not started yet")
 // Barrier makes durable what was settled: the log's half of contract §5. The
 // sinks are asked to flush first by the final barrier, and by a regular one
 // when the latch is set or handles hold more bytes than the pressure watermark
-// allows; never by an early one. Regular barriers are one interval apart.
+// allows; never by an early one. Regular barriers are one interval apart. None
+// begins to flush or to write once ctx has ended.
 func (c *Coordinator) Barrier(ctx context.Context, why barrier.Occasion) error {
 	sp, lp := c.schedule.Load(), c.lanes.Load()
 	if sp == nil || lp == nil {

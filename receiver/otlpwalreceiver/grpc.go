@@ -33,9 +33,9 @@ const exportMethod = "Export"
 const maxStreamWorkers = 128
 
 // headerLimit is how many bytes of headers a request may have, on either
-// protocol. They are not counted by any budget; what is kept of them is smaller
-// (16 KiB of metadata).
-const headerLimit = 64 << 10
+// protocol; no budget counts them. It is twice the longest value of which we can
+// say that it is too long to keep (64 KiB), beyond which nobody is answered.
+const headerLimit = 128 << 10
 
 // grpcTransport serves OTLP over gRPC. A service without a pipeline is not
 // registered: grpc-go answers UNIMPLEMENTED.

@@ -358,7 +358,7 @@ func TestE01_HeadersAreFew(t *testing.T) {
 	payload, _ := sample(t, otlpwire.Logs)
 	value := strings.Repeat("h", 8<<10)
 	message := append([]byte{0, 0, 0, byte(len(payload) >> 8), byte(len(payload))}, payload...)
-	for n, served := range map[int]bool{4: true, 9: false, 1000: false} {
+	for n, served := range map[int]bool{14: true, 17: false, 1000: false} {
 		name := strconv.Itoa(n*len(value)>>10) + " KiB"
 		t.Run("grpc "+name, func(t *testing.T) {
 			c := dialGRPC(t, r)

@@ -38,11 +38,6 @@ func (l *maintainedLog) Housekeep(ctx context.Context, maxUnlinks int) (barrier.
 // while the log is being registered, which is before.
 func (l *maintainedLog) isBound(ctx context.Context) error {
 	select {
-	case <-l.bound: // the last barrier runs whatever has become of its context
-		return nil
-	default:
-	}
-	select {
 	case <-l.bound:
 		return nil
 	case <-ctx.Done():
