@@ -285,6 +285,7 @@ func TestTenantMetrics(t *testing.T) {
 	n.recv.front.tenants.forget(nil)
 	n.recv.front.tenants.forget(nil)
 	assert.False(t, knows(n.recv.front.tenants, "acme"))
+	assert.EqualValues(t, 7, nameless(t, tt, "otelcol.wal.accepted.items"))
 	assert.EqualValues(t, 7, sum(t, tt, "otelcol.wal.accepted.items"))
 	assert.EqualValues(t, 2, sum(t, tt, "otelcol.wal.refusals", attribute.String("error.type", "too_large")))
 	n.stop()
@@ -310,54 +311,66 @@ func knows(table *tenantTable, name string) bool {
 	return known
 }
 
-// The series of a counter without a tenant is what of it has no tenant any
-// more: it never goes down, which would be taken for a restart, whatever is
-// counted, and whoever forgotten, between two looks.
+// The series of a counter without a tenant is what of it has no tenant, or has
+// none any more: while all have one it is 0, whatever is counted between two
+// looks. Were it ever more, it would go down again, which reads as a restart.
 func TestTenantMetricsNeverGoDown(t *testing.T) {
 	tt := newMetrics(t)
-	n := startNode(t, nodeOptions{metrics: tt, every: 5 * time.Millisecond, change: func(c *Config) {
+	n := startNode(t, nodeOptions{metrics: tt, change: func(c *Config) {
 		c.Tenant.MetadataKey, c.Tenant.Metrics = "x-tenant", true
 	}})
 	payload, tooLarge := requestOf(t, otlpwire.Logs, 1), requestOfSize(t, 300<<10)
-	stop := make(chan struct{})
+	for sender := range 4 { // from its first request on a tenant is known
+		require.NoError(t, n.exportAs(fmt.Sprint("t", sender), otlpwire.Logs, payload))
+	}
+	done := make(chan struct{})
 	var senders sync.WaitGroup
 	for sender := range 4 {
 		senders.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
+			tenant := fmt.Sprint("t", sender)
+			for i := range 2000 {
+				if i%8 == 0 {
+					assert.Error(t, n.exportAs(tenant, otlpwire.Logs, tooLarge))
+				} else {
+					assert.NoError(t, n.exportAs(tenant, otlpwire.Logs, payload))
 				}
-				tenant := fmt.Sprint("t", sender, "-", i/20) // one after another is forgotten
-				if err := n.exportAs(tenant, otlpwire.Logs, payload); err != nil {
-					t.Error(err)
-				}
-				_ = n.exportAs(tenant, otlpwire.Logs, tooLarge)
 			}
 		})
 	}
-	last := map[string]int64{}
-	forgotten := func() bool { return last["otelcol.wal.settled.items"] > 0 && last["otelcol.wal.accepted.items"] > 0 }
-	for looks := 0; !t.Failed() && (looks < 200 || !forgotten()); looks++ {
-		for _, name := range []string{"otelcol.wal.accepted.items", "otelcol.wal.settled.items", "otelcol.wal.refusals"} {
-			m, err := tt.GetMetric(name)
-			require.NoError(t, err)
-			var now int64
-			for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
-				if !p.Attributes.HasValue("tenant") {
-					now += p.Value
-				}
-			}
-			assert.GreaterOrEqual(t, now, last[name], name)
-			last[name] = now
+	names := []string{"otelcol.wal.accepted.items", "otelcol.wal.accepted.size", "otelcol.wal.settled.items", "otelcol.wal.settled.size", "otelcol.wal.refusals"}
+	go func() {
+		defer close(done)
+		senders.Wait()
+	}()
+	for looking := true; looking; {
+		select {
+		case <-done:
+			looking = false
+		default:
+		}
+		for _, name := range names {
+			require.Zero(t, nameless(t, tt, name), name)
 		}
 	}
-	close(stop)
-	senders.Wait()
 	eventually(t, "settled", func() bool { return sum(t, tt, "otelcol.wal.pending.items") == 0 })
+	for _, name := range names {
+		assert.NotZero(t, sum(t, tt, name), name)
+	}
 	conserved(t, tt)
 	n.stop()
+}
+
+// nameless is the sum of an instrument's points that have no tenant.
+func nameless(t *testing.T, tt *componenttest.Telemetry, name string) (total int64) {
+	t.Helper()
+	m, err := tt.GetMetric(name)
+	require.NoError(t, err)
+	for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
+		if !p.Attributes.HasValue("tenant") {
+			total += p.Value
+		}
+	}
+	return total
 }
 
 // What a client gave up on and became durable all the same is in the balance.
