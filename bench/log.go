@@ -66,7 +66,8 @@ func openLog(fs fsys.FS, cfg journal.Config) (*log, error) {
 }
 
 func (l *log) close() error {
-	return errors.Join(l.Coordinator.Close(context.Background()), l.journal.Close())
+	l.Coordinator.Close()
+	return l.journal.Close()
 }
 
 // put appends one frame of logs.
