@@ -92,7 +92,7 @@ func (r *run) attempt() (ending, error) {
 	} else {
 		d.onConsumed(g.lane.signal, took, "permanent")
 	}
-	if d.sustain(g, v) {
+	if err := d.sustain(g, v, err); err != nil {
 		return failed, err
 	}
 	return r.condemn(err)
@@ -226,7 +226,7 @@ func (r *run) finish(how ending, err error) {
 		d.halt(l, blocked, r.retry, err)
 	default:
 		if r.retry {
-			d.resume(l)
+			d.resume(l, how)
 		}
 	}
 	d.enqueue(l)

@@ -16,30 +16,35 @@ import (
 // maxReason bounds the error text stored with a dead letter, in bytes.
 const maxReason = 4 << 10
 
-// sustain reports whether the frames of g are to be tried again as they are:
-// the error is retryable, or it is not about the data and the lane's grace for
-// such has not passed.
-func (d *Delivery) sustain(g *group, v verdict) bool {
+// sustain returns err when the frames of g are to be tried again as they are:
+// it is retryable, or it is not about the data and the lane's grace for such
+// has not passed; the error then says when it will have. Otherwise it returns
+// nil.
+func (d *Delivery) sustain(g *group, v verdict, err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := g.lane
 	switch v {
 	case retryable:
 		l.graceSince = time.Time{}
-		return true
+		return err
 	case elsewhere:
 		if g.graceOver {
-			return false
+			return nil
 		}
 		now := time.Now()
 		if l.graceSince.IsZero() {
 			l.graceSince = now
 		}
-		g.graceOver = now.Sub(l.graceSince) >= d.cfg.PermanentGrace
-		return !g.graceOver
+		until := l.graceSince.Add(d.cfg.PermanentGrace)
+		if g.graceOver = !now.Before(until); g.graceOver {
+			return nil
+		}
+		return fmt.Errorf("%w; this is not about the data and is tried again until permanent_grace ends at %s, then on_permanent_error applies",
+			err, until.UTC().Format(time.RFC3339))
 	}
 	l.graceSince = time.Time{} // the destination looks at data again
-	return false
+	return nil
 }
 
 // condemn deals with a group that failed permanently. Of several frames each

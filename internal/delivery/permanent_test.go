@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/consumer/consumererror"
+	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -169,6 +170,7 @@ func TestGraceForErrorsThatAreNotAboutTheData(t *testing.T) {
 	t.Run("an expired token costs nothing within it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := setup(t)
+			began := time.Now()
 			r.p.setReact(func(*call) error { return permanent(codes.Unauthenticated) })
 			for _, n := range names("a", 20) {
 				r.logFrame("t", n)
@@ -176,9 +178,13 @@ func TestGraceForErrorsThatAreNotAboutTheData(t *testing.T) {
 			time.Sleep(9 * time.Minute)
 			r.wait()
 			require.Equal(t, Parked, r.state(logLane("t")))
+			until := "permanent_grace ends at " + began.Add(10*time.Minute).UTC().Format(time.RFC3339)
+			assert.Contains(t, r.Lanes()[0].LastError, until)
+			assert.Contains(t, r.logs.FilterField(zap.String("event.name", "wal.delivery.parked")).All()[0].ContextMap()["error"], until)
 			r.p.setReact(func(*call) error { return nil })
 			time.Sleep(time.Minute)
 			r.wait()
+			assert.Equal(t, 1, r.logs.FilterMessage("Delivery of a lane has resumed").Len())
 			assert.Empty(t, r.log.lettersWritten())
 			assert.Equal(t, uint64(20), r.Stats().Signals[1].Settled.Items)
 		})
@@ -231,6 +237,10 @@ func TestGraceForErrorsThatAreNotAboutTheData(t *testing.T) {
 				set := r.Stats().Signals[journal.KindLogs]
 				require.Equal(t, uint64(20), set.DeadLettered.Items+set.Dropped.Items)
 				require.Equal(t, Idle, r.state(logLane("t")))
+				assert.NotZero(t, r.logs.FilterMessageSnippet("goes on because its head was "+map[PermanentPolicy]string{
+					DeadLetter: "set aside as a dead letter", Drop: "dropped",
+				}[policy]).FilterField(zap.String("event.name", "wal.delivery.resumed")).Len())
+				assert.Zero(t, r.logs.FilterMessageSnippet("has resumed").Len(), "nothing was delivered")
 				time.Sleep(24 * time.Hour)
 				calls := 0
 				r.p.setReact(func(*call) error {

@@ -73,15 +73,24 @@ func (d *Delivery) halt(l *lane, p phase, retry bool, err error) {
 	})
 }
 
+// resumedBy is what let a lane go on.
+var resumedBy = map[ending]string{
+	consumed:  "Delivery of a lane has resumed",
+	buried:    "A parked lane goes on because its head was set aside as a dead letter; that says nothing of its destination",
+	discarded: "A parked lane goes on because its head was dropped, as on_permanent_error says; that says nothing of its destination",
+	divided:   "A parked lane goes on because its head was refused for good as a whole; each of its frames is now tried alone",
+	vanished:  "A parked lane goes on because its head was damaged and is no longer in the log; that says nothing of its destination",
+}
+
 // resume lets a lane go on after its head was delivered or set aside.
-func (d *Delivery) resume(l *lane) {
+func (d *Delivery) resume(l *lane, how ending) {
 	attempts := l.attempts
 	l.phase, l.attempts, l.due, l.lastError = behind, 0, time.Time{}, ""
 	d.leaveLap(l) // it may have come past frames of l meanwhile
 	d.parked.Add(-1)
 	tenant, signal := l.id.Tenant, l.signal.String()
 	d.tell(func() {
-		d.logger.Info("Delivery of a lane has resumed",
+		d.logger.Info(resumedBy[how],
 			zap.String("event.name", "wal.delivery.resumed"),
 			zap.String("tenant", tenant), zap.String("otelcol.signal", signal), zap.Int("attempts", attempts))
 		d.onChange()

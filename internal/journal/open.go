@@ -55,7 +55,7 @@ func Open(f fsys.FS, cfg Config) (*Journal, Recovery, error) {
 		return nil, r.out, fmt.Errorf("open log %s: %w", cfg.Directory, err)
 	}
 	r.out.Duration = cfg.Now().Sub(begun)
-	j.event(EventRecoveryCompleted, "The log is open", nil, map[string]any{
+	j.event(EventRecoveryCompleted, "The log is open: frames and bytes are all that it holds, items are those that were not settled as of the last barrier", nil, map[string]any{
 		"directory": cfg.Directory, "frames": r.out.Frames, "items": r.out.Items, "bytes": r.out.Bytes,
 		"segments": j.ledger.closed + 1, "scanned": r.out.Scanned, "truncated": r.out.TruncatedBytes,
 		"quarantined": r.out.QuarantinedBytes, "quarantined_items": r.out.QuarantinedItems, "ambiguous": r.out.Ambiguous, "duration": r.out.Duration,
