@@ -220,7 +220,7 @@ func (r *run) finish(how ending, err error) {
 	}
 	switch how {
 	case failed:
-		d.meet(err)
+		_ = d.meet(err)
 		d.halt(l, parked, r.retry, err)
 	case refused:
 		d.halt(l, blocked, r.retry, err)
