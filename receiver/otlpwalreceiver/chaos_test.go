@@ -123,6 +123,30 @@ func TestF02_ConservationThroughChaos(t *testing.T) {
 	}
 }
 
+// With on_corruption: fail delivery ends at damage that a reader meets. What is
+// accepted from then on is pending, and the lanes concerned are parked.
+func TestF02_ConservationAtDamageThatStops(t *testing.T) {
+	n := startNode(t, nodeOptions{})
+	n.sink.set(errDown)
+	for range 8 { // in two segments: only the newest is read when the log is opened
+		require.NoError(t, n.exportAs("a", otlpwire.Logs, requestOfSize(t, 200<<10)))
+	}
+	n.stop()
+	damageAt(t, n.fs, 300<<10, 1)
+
+	tt := newMetrics(t)
+	n = startNode(t, nodeOptions{fs: n.fs, metrics: tt})
+	eventually(t, "parked", func() bool { return sum(t, tt, "otelcol.delivery.lanes.parked") == 1 })
+	for range 3 {
+		require.NoError(t, n.export(t.Context(), otlpwire.Traces, requestOf(t, otlpwire.Traces, 1)))
+	}
+	eventually(t, "another lane is parked", func() bool { return sum(t, tt, "otelcol.delivery.lanes.parked") == 2 })
+	atRest(t, tt, isDown, "stopped at damage")
+	f := figuresOf(t, tt)
+	assert.Equal(t, figures{recovered: 8, accepted: 3, settled: 1, pending: 10}, f, "all but the frame in front of the damage")
+	n.stop()
+}
+
 // atRest waits until nothing moves any more, and the law holds.
 func atRest(t *testing.T, tt *componenttest.Telemetry, m mood, what string) {
 	t.Helper()
