@@ -102,6 +102,7 @@ func TestA03_KilledBeforeDelivery(t *testing.T) {
 	require.Zero(t, ledger.Compare(sink).Arrived, "the sink was down: nothing can have arrived")
 
 	n.start()
+	mustAck(t, ledger, newGRPC(t, n.grpc), ledger.Batch(Logs, 1)) // it serves, so it catches signals
 	allArrive(t, ledger, sink)
 	require.NoError(t, n.current.Stop(patience))
 }
@@ -123,6 +124,7 @@ func TestA04_StoppedWithSinkDown(t *testing.T) {
 
 	sink.SetDown(false)
 	n.start()
+	mustAck(t, ledger, newGRPC(t, n.grpc), ledger.Batch(Logs, 1)) // it serves, so it catches signals
 	r := allArrive(t, ledger, sink)
 	require.Zero(t, r.Duplicates, "nothing was delivered before the stop")
 	require.NoError(t, n.current.Stop(patience))
