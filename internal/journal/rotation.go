@@ -17,7 +17,7 @@ const (
 	RotationHealthy    RotationStateKind = iota
 	RotationRetrying                     // attempts fail and are counted
 	RotationVolumeFull                   // ENOSPC, EDQUOT: never counted, ends by itself
-	RotationUnwritable                   // EROFS, EACCES, EPERM: never counted, ends by itself
+	RotationUnwritable                   // EROFS, EACCES, EPERM, no descriptors left: never counted, ends by itself
 	RotationTerminal                     // appends have ended; everything else goes on
 )
 
@@ -164,6 +164,9 @@ func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
+// isUnwritable also takes the process's or the system's want of descriptors:
+// clients can bring it about, and it ends when they go.
 func isUnwritable(err error) bool {
-	return errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM)
+	return errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) ||
+		errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }

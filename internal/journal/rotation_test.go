@@ -103,6 +103,7 @@ func TestClassifyFailure(t *testing.T) {
 	for errno, want := range map[error]rotationEvent{
 		syscall.ENOSPC: volumeFull, syscall.EDQUOT: volumeFull,
 		syscall.EROFS: volumeUnwritable, syscall.EACCES: volumeUnwritable, syscall.EPERM: volumeUnwritable,
+		syscall.EMFILE: volumeUnwritable, syscall.ENFILE: volumeUnwritable,
 		syscall.EIO: rotationFailed, syscall.EEXIST: rotationFailed, errCause: rotationFailed,
 	} {
 		require.Equal(t, want, classifyFailure(errno), errno)
