@@ -37,11 +37,20 @@ func (e *DamageError) Error() string {
 	case e.Stated:
 		items = fmt.Sprintf("%d items, if the damaged headers are right,", e.Items)
 	}
-	return fmt.Sprintf("%s: damaged at offset %d: %v; positions %d to %d with %s cannot be read: restore the file from a copy, or set on_corruption: quarantine and restart, to set them aside and go on",
-		filepath.Join(e.Directory, e.File), e.Offset, e.Err, e.Start, e.End, items)
+	advice := "set on_corruption: quarantine"
+	if errors.Is(e.Err, errQuarantineFull) {
+		advice = "raise quarantine_max_bytes or move what is in quarantine/ away"
+	}
+	return fmt.Sprintf("%s: damaged at offset %d: %v; positions %d to %d with %s cannot be read: restore the file from a copy, or %s and restart, to set them aside and go on",
+		filepath.Join(e.Directory, e.File), e.Offset, e.Err, e.Start, e.End, items, advice)
 }
 
 func (e *DamageError) Unwrap() error { return e.Err }
+
+// notSetAside adds why quarantine behaves like fail.
+func (e *DamageError) notSetAside(why error) {
+	e.Err = fmt.Errorf("%w; not set aside: %w", e.Err, why)
+}
 
 // lost is what the range's gap frame says of items.
 func (e *DamageError) lost() uint32 {
@@ -88,27 +97,65 @@ type segmentGap struct {
 	items      uint32
 }
 
-// meet decides, once per range, about damage a reader has met. It returns nil
-// when the range was set aside and is to be passed over.
-func (j *Journal) meet(f fsys.File, id segmentID, d *DamageError) error {
+// at is the damage in whose range p is, or nil. Locked.
+func (ds *damages) at(p Position) *damage {
+	for i := range ds.met {
+		if m := &ds.met[i]; m.err.Start <= p && p < m.err.End {
+			return m
+		}
+	}
+	return nil
+}
+
+// aside is the end of the range set aside in which p is, if p is in one.
+func (ds *damages) aside(p Position) (end Position, ok bool) {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	if m := ds.at(p); m != nil && m.aside {
+		return m.err.End, true
+	}
+	return 0, false
+}
+
+// narrow takes from a range around p, which is in none of those met before,
+// what is in one of them. Locked.
+func (ds *damages) narrow(d *DamageError, p Position) {
+	start, end := d.Start, d.End
+	for i := range ds.met {
+		m := ds.met[i].err
+		if m.Start > p {
+			end = min(end, m.Start)
+		} else {
+			start = max(start, m.End)
+		}
+	}
+	if start == d.Start && end == d.End {
+		return
+	}
+	d.Offset += int64(start - d.Start)
+	d.Start, d.End = start, end
+	d.Items, d.Known, d.Stated = 0, false, false
+}
+
+// meet decides, once per range, about damage a reader at p has met. It returns
+// the position to go on at when the range was set aside.
+func (j *Journal) meet(f fsys.File, id segmentID, p Position, d *DamageError) (Position, error) {
 	ds := &j.damage
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
-	for i := range ds.met {
-		if m := &ds.met[i]; m.err.Start == d.Start {
-			if m.aside {
-				d.End = m.err.End
-				return nil
-			}
-			return m.err
+	if m := ds.at(p); m != nil {
+		if m.aside {
+			return m.err.End, nil
 		}
+		return 0, m.err
 	}
+	ds.narrow(d, p)
 	m := damage{err: d}
 	action, text := "stopped", "A reader met damage in the log: delivery of the lanes with frames at or behind it has ended, until the file is restored "+
 		"from a copy, or on_corruption: quarantine is set, and the Collector restarted. New data is accepted and stays"
 	if j.cfg.OnCorruption == CorruptionQuarantine {
 		if err := j.setAside(f, id, d.Offset, id.offset(d.End), suffixDamaged); err != nil {
-			d.Err = errors.Join(d.Err, fmt.Errorf("not set aside: %w", err))
+			d.notSetAside(err)
 		} else {
 			m.aside = true
 			action, text = "quarantined", "A reader met damage in the log, which was set aside; delivery goes on"
@@ -126,9 +173,9 @@ func (j *Journal) meet(f fsys.File, id segmentID, d *DamageError) error {
 	}
 	j.event(EventRecoveryDamage, text, d.Err, d.attrs(action))
 	if m.aside {
-		return nil
+		return d.End, nil
 	}
-	return d
+	return 0, d
 }
 
 // writeGaps puts a gap frame over every range that a reader had set aside.
@@ -198,10 +245,17 @@ const (
 
 var errQuarantineFull = errors.New("quarantine_max_bytes is reached")
 
-// setAside copies the bytes [from, to) of a segment's file into quarantine/,
-// durably. Repeating it changes nothing, and nothing but zeros is ever replaced
-// in a copy. Torn copies make room, oldest first, for others.
+// setAside copies what a segment's file has of the bytes [from, to) into
+// quarantine/, durably. Repeating it changes nothing, and nothing but zeros is
+// ever replaced in a copy. Torn copies make room, oldest first, for others.
 func (j *Journal) setAside(f fsys.File, id segmentID, from, to int64, suffix string) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if to = min(to, info.Size); to <= from {
+		return nil
+	}
 	dir := j.path(quarantineName)
 	if err := j.makeDir(dir); err != nil {
 		return err

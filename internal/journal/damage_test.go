@@ -422,6 +422,8 @@ func TestC09_QuarantineFull(t *testing.T) {
 	require.NoError(t, err)
 	err = s.open()
 	require.ErrorContains(t, err, path.Base(hit.file))
+	require.ErrorContains(t, err, "raise quarantine_max_bytes")
+	require.NotContains(t, err.Error(), "on_corruption")
 	after, err := s.fs.ReadFile(hit.file)
 	require.NoError(t, err)
 	assert.Equal(t, before, after)
@@ -934,6 +936,135 @@ func TestC23_DamageMetByTheReader(t *testing.T) {
 			q.close()
 		})
 	}
+}
+
+// TestC23_ShortenedUnderReaders: a closed segment that loses its end while the
+// log is open loses it once, wherever readers begin; what else is in the log
+// they all see, and the next start finds no more damage.
+func TestC23_ShortenedUnderReaders(t *testing.T) {
+	clean := newSite(t, true)
+	for _, c := range []struct {
+		name   string
+		first  int // lost, as is everything behind it in its segment
+		beyond int64
+	}{
+		{"to nothing", 4, -segmentHeaderLen},
+		{"to the header", 4, 0},
+		{"to a frame's boundary", 5, 0},
+		{"inside a frame's header", 6, 20},
+		{"inside a frame", 5, 100},
+		{"inside the last frame", 7, 100},
+	} {
+		for _, order := range [][]int{{11, 10, 9, 8, 7, 6, 5, 4, 3, 0}, {0, 4, 5, 6, 7, 8}, {6, 7, 5, 0}} {
+			t.Run(fmt.Sprintf("%s/readers begin at %v", c.name, order), func(t *testing.T) {
+				s := clean.again(CorruptionQuarantine)
+				require.NoError(t, s.open())
+				hit := s.frames[c.first]
+				cut := hit.off + c.beyond
+				var left []byte // of the range
+				s.edit(t, hit.file, func(b []byte) []byte {
+					left = b[min(hit.off, cut):cut]
+					return b[:cut]
+				})
+				var items uint64
+				for _, f := range s.frames[c.first:8] {
+					s.o.damaged[f.id] = []byte{}
+					items += uint64(s.o.sent[f.id].items)
+				}
+				start, end := s.o.sent[hit.id].pos, s.o.sent[s.frames[8].id].pos
+				read := func() {
+					for _, i := range order {
+						var want, got []Position
+						for k, f := range s.frames[i:] {
+							if i+k < c.first || i+k >= 8 {
+								want = append(want, s.o.sent[f.id].pos)
+							}
+						}
+						for _, f := range readAll(t, s.j, s.o.sent[s.frames[i].id].pos) {
+							got = append(got, f.Position)
+						}
+						require.Equal(t, want, got)
+					}
+				}
+				read()
+				require.Len(t, s.j.damage.met, 1)
+				met := s.j.damage.met[0].err
+				assert.Equal(t, [2]Position{start, end}, [2]Position{met.Start, met.End})
+				assert.True(t, met.Known)
+				assert.Equal(t, items, met.Items)
+				assert.Equal(t, end-start, s.j.Stats().QuarantinedBytes)
+				assert.Equal(t, string(left), s.quarantined(t), "what the file still had of the range, once")
+
+				s.turn(func() { require.NoError(t, s.j.Discharge()) }) // writes the gap frame
+				read()
+				require.Len(t, s.j.damage.met, 1)
+				s.mustAppend(t, 1)
+				s.close()
+				s.fs = s.fs.Crash(nil)
+				require.NoError(t, s.open())
+				assert.Zero(t, s.rec.QuarantinedBytes)
+				s.close()
+			})
+		}
+	}
+}
+
+// TestC23_StoppedInsideDamage: under fail all readers that begin in a damaged
+// range stop at the same damage, which says where it begins and is told once.
+func TestC23_StoppedInsideDamage(t *testing.T) {
+	s := newSite(t, true).again(CorruptionFail)
+	require.NoError(t, s.open())
+	defer s.close()
+	s.edit(t, s.names[1], func(b []byte) []byte { return b[:s.frames[5].off+100] })
+	start, end := s.o.sent[s.frames[5].id].pos, s.o.sent[s.frames[8].id].pos
+	for _, i := range []int{7, 6, 5, 0} {
+		r := s.j.NewReader(s.o.sent[s.frames[i].id].pos)
+		var err error
+		for err == nil {
+			_, err = r.Next()
+		}
+		var met *DamageError
+		require.ErrorAs(t, err, &met)
+		assert.Equal(t, [2]Position{start, end}, [2]Position{met.Start, met.End})
+		r.Seek(met.End)
+		f, err := r.Next()
+		require.NoError(t, err)
+		assert.Equal(t, end, f.Position)
+		require.NoError(t, r.Close())
+	}
+	assert.Len(t, s.j.damage.met, 1)
+	assert.Empty(t, s.quarantined(t))
+}
+
+// TestC23_ShortenedAgain: a range that is met beside ranges that were met
+// before begins and ends where they do.
+func TestC23_ShortenedAgain(t *testing.T) {
+	s := newSite(t, true).again(CorruptionQuarantine)
+	require.NoError(t, s.open())
+	pos := func(i int) Position { return s.o.sent[s.frames[i].id].pos }
+	var want string
+	for _, i := range []int{7, 5} {
+		hit := s.frames[i]
+		s.edit(t, hit.file, func(b []byte) []byte {
+			want = string(b[hit.off:hit.off+100]) + want
+			return b[:hit.off+100]
+		})
+		for _, from := range []int{6, 7, 0} {
+			readAll(t, s.j, pos(from))
+		}
+	}
+	require.Len(t, s.j.damage.met, 2)
+	assert.Equal(t, pos(8)-pos(5), s.j.Stats().QuarantinedBytes)
+	assert.Equal(t, want, s.quarantined(t))
+	for _, f := range s.frames[5:8] {
+		s.o.damaged[f.id] = []byte{}
+	}
+	s.turn(func() { require.NoError(t, s.j.Discharge()) })
+	s.close()
+	s.cfg.OnCorruption = CorruptionFail
+	s.fs = s.fs.Crash(nil)
+	require.NoError(t, s.open())
+	s.close()
 }
 
 // TestF02_ReadersLoseNothingSettled: damage to frames that their lane's horizon

@@ -93,10 +93,11 @@ func (r *Reader) Next() (ReadFrame, error) {
 		f, skip, err := r.read()
 		var d *DamageError
 		if errors.As(err, &d) {
-			if err := r.j.meet(r.file, r.id, d); err != nil {
+			p, err := r.j.meet(r.file, r.id, r.pos, d)
+			if err != nil {
 				return ReadFrame{}, err
 			}
-			r.pos = d.End
+			r.pos = p
 			continue
 		}
 		if errors.Is(err, fs.ErrNotExist) { // reclaimed under our hands, or enter will say
@@ -157,13 +158,19 @@ func (r *Reader) enter() error {
 }
 
 // read reads the frame at pos. skip is what to pass over instead: a gap, or
-// the rest of one that pos lies in.
+// the rest of one, or of a range set aside, that pos lies in.
 func (r *Reader) read() (f ReadFrame, skip uint64, err error) {
 	f, h, bad, err := r.frame(r.pos)
-	if bad != nil && r.sought {
-		skip, err := r.inside()
-		if skip > 0 || err != nil {
-			return f, skip, err
+	start := r.pos // of the damage, if there is any
+	if bad != nil || err != nil {
+		if end, ok := r.j.damage.aside(r.pos); ok {
+			return f, end - r.pos, nil
+		}
+		if r.sought {
+			var failed error
+			if skip, start, failed = r.inside(); skip > 0 || failed != nil && err == nil {
+				return f, skip, failed
+			}
 		}
 	}
 	r.sought = false
@@ -179,7 +186,7 @@ func (r *Reader) read() (f ReadFrame, skip uint64, err error) {
 	}
 	switch {
 	case bad != nil:
-		d, err := r.damage(bad)
+		d, err := r.damage(start, bad)
 		if err != nil {
 			return f, 0, err
 		}
@@ -319,39 +326,71 @@ func (r *Reader) fill(off int64, need int) ([]byte, error) {
 	return nil, err
 }
 
-// inside looks for the frame that a position asked for lies in: a gap that was
-// written over it, say. It returns how far that frame's end is, or 0 when the
-// log has none there.
-func (r *Reader) inside() (skip uint64, err error) {
-	var s scanner
-	s.reset(r.file, r.j.log, r.id, r.id.offset(r.limit))
-	for off := int64(segmentHeaderLen); off < r.id.offset(r.pos); {
-		bad, err := s.verify(off)
-		if err != nil || bad != nil {
-			return 0, err
-		}
-		off += int64(s.head.framed())
-		if end := r.id.position(off); end > r.pos {
-			r.sought = false
-			return end - r.pos, nil
-		}
+// inside looks for what a position asked for lies in: a frame, such as a gap
+// that was written over it, or damage. It returns how far the frame's end is,
+// or 0 and where the damage begins: at pos when nothing before it is damaged.
+func (r *Reader) inside() (skip uint64, start Position, err error) {
+	s, err := r.scanner()
+	if err != nil {
+		return 0, r.pos, err
 	}
-	return 0, nil
+	for off := int64(segmentHeaderLen); off < r.id.offset(r.pos); {
+		p := r.id.position(off)
+		bad, err := s.verify(off)
+		if err != nil {
+			return 0, r.pos, err
+		}
+		if bad == nil {
+			off += int64(s.head.framed())
+			if end := r.id.position(off); end > r.pos {
+				r.sought = false
+				return end - r.pos, r.pos, nil
+			}
+			continue
+		}
+		next, found, err := s.resync(off + frameHeaderLen)
+		if err != nil {
+			return 0, r.pos, err
+		}
+		if !found || r.id.position(next) > r.pos {
+			return 0, p, nil
+		}
+		off = next
+	}
+	return 0, r.pos, nil
 }
 
-// damage describes the range at pos that holds no frame.
-func (r *Reader) damage(why error) (*DamageError, error) {
+// scanner scans what the file has of the segment, which may have been cut.
+func (r *Reader) scanner() (*scanner, error) {
+	info, err := r.file.Stat()
+	if err != nil {
+		return nil, err
+	}
 	var s scanner
-	limit := r.id.offset(r.limit)
-	s.reset(r.file, r.j.log, r.id, limit)
-	start := r.id.offset(r.pos)
-	end, found, err := s.resync(start + frameHeaderLen)
+	s.reset(r.file, r.j.log, r.id, min(r.id.offset(r.limit), info.Size))
+	return &s, nil
+}
+
+// damage describes the range from start on, with pos in it, that holds no
+// frame.
+func (r *Reader) damage(start Position, why error) (*DamageError, error) {
+	r.j.Lock()
+	if sg := r.j.ledger.find(r.pos); sg != nil && sg.id == r.id {
+		r.limit = sg.end // it may have grown
+	}
+	r.j.Unlock()
+	s, err := r.scanner()
+	if err != nil {
+		return nil, err
+	}
+	from := r.id.offset(start)
+	end, found, err := s.resync(max(from+frameHeaderLen, r.id.offset(r.pos)+1))
 	if err != nil || !found {
-		end = limit
+		end = r.id.offset(r.limit)
 	}
 	d := &DamageError{
-		Directory: r.j.cfg.Directory, File: r.id.name(), Offset: start,
-		Start: r.pos, End: r.id.position(end), Err: why,
+		Directory: r.j.cfg.Directory, File: r.id.name(), Offset: from,
+		Start: start, End: r.id.position(end), Err: why,
 	}
 	var had uint64               // items ever recorded in the segment, of lanes
 	unsettled := map[Lane]bool{} // that may have lost something here
@@ -367,26 +406,29 @@ func (r *Reader) damage(why error) (*DamageError, error) {
 			}
 		}
 		holed = sg.holed
-		s.end = r.id.offset(sg.end)
+		r.limit = sg.end
 	}
 	r.j.Unlock()
+	if s, err = r.scanner(); err != nil {
+		return nil, err
+	}
 	// What the segment had less what it still has is what this range had, if
 	// it is the only one.
 	var has uint64
-	bad, _, tail, _, err := s.walk(func(h *frameHeader, tenant []byte) error {
+	bad, last, tail, _, err := s.walk(func(h *frameHeader, tenant []byte) error {
 		if h.kind.hasData() && unsettled[Lane{string(tenant), h.kind}] {
 			has += uint64(h.items)
 		}
 		return nil
 	})
 	ranges := len(bad)
-	if tail != tailNone {
+	if tail != tailNone || last < r.id.offset(r.limit) {
 		ranges++
 	}
 	if err == nil && ranges == 1 && !holed && has <= had && had-has < unknownItems {
 		d.Items, d.Known = had-has, true
 	} else {
-		d.Items, d.Stated = s.stated(start, end, r.j.horizon)
+		d.Items, d.Stated = s.stated(from, end, r.j.horizon)
 	}
 	return d, nil
 }

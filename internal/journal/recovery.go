@@ -219,7 +219,8 @@ func (r *recovery) header(f fsys.File, id segmentID) (created int64, err error) 
 	}
 	// Its frames do not need it: the epoch follows from STATE and the name.
 	if err := r.setAside(f, id, 0, segmentHeaderLen, ".header"); err != nil {
-		return 0, errors.Join(d, err)
+		d.notSetAside(err)
+		return 0, d
 	}
 	h = segmentHeader{log: r.log, id: id}
 	if err := r.patch(id, h.encode(), 0); err != nil {
@@ -395,11 +396,11 @@ func (r *recovery) damaged(id segmentID, b badRange) error {
 	if err != nil {
 		return errors.Join(d, err)
 	}
-	err = r.setAside(file, id, b.start, b.end, suffixDamaged)
-	if err == nil {
-		err = r.overwrite(file, id, b, d.lost())
+	if err = r.setAside(file, id, b.start, b.end, suffixDamaged); err != nil {
+		d.notSetAside(err)
+		return errors.Join(d, file.Close())
 	}
-	if err == nil {
+	if err = r.overwrite(file, id, b, d.lost()); err == nil {
 		err = file.Datasync()
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
