@@ -129,7 +129,8 @@ func unprivileged(t *testing.T, n *node) *exec.Cmd {
 }
 
 // TestC11_SecondOpener: a second Collector on the same directory ends at once,
-// naming the holder, and does not disturb it.
+// naming the holder, and does not disturb it; nor does one after somebody
+// deleted the LOCK, as who wants a node to start at last might.
 func TestC11_SecondOpener(t *testing.T) {
 	sink := newSink(t)
 	first := newNode(t, nodeSettings{Sink: sink.Addr})
@@ -142,6 +143,10 @@ func TestC11_SecondOpener(t *testing.T) {
 	said := failsToStart(t, exec.Command(binary(t), second.args...))
 	require.Contains(t, said, first.directory)
 	require.Contains(t, said, strconv.Itoa(first.current.Pid()), "the holder's process")
+
+	require.NoError(t, os.Remove(filepath.Join(first.directory, "LOCK")))
+	said = failsToStart(t, exec.Command(binary(t), second.args...))
+	require.Contains(t, said, "locked by a process whose LOCK file is gone")
 
 	ledger := NewLedger()
 	mustAck(t, ledger, newGRPC(t, first.grpc), ledger.Batch(Logs, 3))

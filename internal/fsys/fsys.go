@@ -44,8 +44,10 @@ type FS interface {
 	// Statfs returns the bytes free for this process (without what is kept
 	// for the superuser) and the size of the volume that holds dir.
 	Statfs(dir string) (free, total uint64, err error)
-	// Lock takes an exclusive advisory lock on name, creating it. A lock held
-	// by anybody, this process included, is ErrLocked.
+	// Lock takes the exclusive advisory lock of a directory, which is on the
+	// file name in it, created if need be, and where the file system can on
+	// the directory too, so that it outlives the name. A lock held by anybody,
+	// this process included, is ErrLocked.
 	Lock(name string) (Lock, error)
 }
 

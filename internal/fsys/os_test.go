@@ -292,5 +292,13 @@ func TestLockIsExclusiveInsideOneProcess(t *testing.T) {
 	info, err := l.File().Stat()
 	require.NoError(t, err)
 	assert.EqualValues(t, 3, info.Size, "locking must not truncate")
+
+	require.NoError(t, os.Remove(name))
+	_, err = OS.Lock(name)
+	require.ErrorIs(t, err, ErrLocked, "the directory remembers")
+	assert.NoFileExists(t, name)
+	require.NoError(t, l.Unlock())
+	l, err = OS.Lock(name)
+	require.NoError(t, err)
 	require.NoError(t, l.Unlock())
 }

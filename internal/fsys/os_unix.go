@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -127,29 +128,40 @@ func (osFS) Statfs(dir string) (free, total uint64, err error) {
 }
 
 func (osFS) Lock(name string) (Lock, error) {
-	f, err := openRegular(name, os.O_RDWR|os.O_CREATE, 0o600)
+	dir, err := os.OpenFile(filepath.Dir(name), os.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	err = f.control(func(fd int) error {
-		return retryEINTR(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
-	})
-	if err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = ErrLocked
-		}
-		return nil, errors.Join(pathError("lock", name, err), f.Close())
+	l := osLock{dir: &osFile{f: dir}}
+	// Only "held" counts: NFS, for one, cannot lock what is open for reading.
+	if err := l.dir.flock(); errors.Is(err, ErrLocked) {
+		return nil, errors.Join(pathError("lock", name, err), l.Unlock())
 	}
-	return osLock{f}, nil
+	l.f, err = openRegular(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, errors.Join(err, l.Unlock())
+	}
+	if err := l.f.flock(); err != nil {
+		return nil, errors.Join(pathError("lock", name, err), l.Unlock())
+	}
+	return l, nil
 }
 
-// osLock is a flock, which belongs to the open file description: a second
-// open in the same process does not share it, a close gives it up.
-type osLock struct{ f *osFile }
+// osLock is two flocks. The file's is the one that every file system has; the
+// directory's holds when somebody deletes the file. A flock belongs to the
+// open file description: a second open in the same process does not share it,
+// a close gives it up.
+type osLock struct{ dir, f *osFile }
 
 func (l osLock) File() File { return l.f }
 
-func (l osLock) Unlock() error { return l.f.Close() }
+func (l osLock) Unlock() error {
+	var err error
+	if l.f != nil {
+		err = l.f.Close()
+	}
+	return errors.Join(err, l.dir.Close())
+}
 
 // osFile is an *os.File used by position only: its file offset means nothing.
 type osFile struct{ f *os.File }
@@ -231,6 +243,16 @@ func (f *osFile) control(fn func(fd int) error) error {
 		return fs.ErrClosed // the only reason not to run fn
 	}
 	return fnErr
+}
+
+func (f *osFile) flock() error {
+	err := f.control(func(fd int) error {
+		return retryEINTR(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	})
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return ErrLocked
+	}
+	return err
 }
 
 func (f *osFile) pathError(op string, err error) error { return pathError(op, f.f.Name(), err) }

@@ -175,6 +175,9 @@ const maxHolder = 256
 func (r *recovery) holder() string {
 	const nobody = "another process"
 	f, err := r.fs.OpenFile(r.path(lockName), os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "a process whose LOCK file is gone"
+	}
 	if err != nil {
 		return nobody
 	}

@@ -421,28 +421,34 @@ func (f *FS) Statfs(dir string) (free, total uint64, err error) {
 // Lock implements [fsys.FS].
 func (f *FS) Lock(name string) (l fsys.Lock, err error) {
 	err = f.call(Call{Op: OpLock, Name: name}, func(*outcome) error {
+		dir, _, _, err := f.lookup(name)
+		if err != nil {
+			return err
+		}
+		if dir.locked {
+			return fsys.ErrLocked
+		}
 		h, err := f.openLocked(name, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
 			return err
 		}
-		if h.n.locked {
-			h.close()
-			return fsys.ErrLocked
-		}
-		h.n.locked = true
-		l = lock{h}
+		dir.locked = true
+		l = lock{dir, h}
 		return nil
 	})
 	return l, err
 }
 
-type lock struct{ h *handle }
+type lock struct {
+	dir *inode
+	h   *handle
+}
 
 func (l lock) File() fsys.File { return l.h }
 
 func (l lock) Unlock() error {
 	return l.h.call(Call{Op: OpUnlock}, func(*outcome) error {
-		l.h.n.locked = false
+		l.dir.locked = false
 		l.h.close()
 		return nil
 	})
