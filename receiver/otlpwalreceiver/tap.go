@@ -57,15 +57,15 @@ type receiving struct {
 	expired  atomic.Bool
 }
 
-// newReceiving also watches for the stream's end, which gives the slot back:
-// grpc-go may end it without calling our handler, as when it does not know the
-// message's encoding. A stats handler would be told, too, but has grpc-go
+// newReceiving also watches for the stream's end, which gives the slot back and
+// stops the timer, which holds the stream's headers: grpc-go may end it without
+// calling our handler, as when it does not know the message's encoding. A stats handler would be told, too, but has grpc-go
 // allocate 16 times per request.
 func newReceiving(stream context.Context, s *slot) *receiving {
 	r := &receiving{slot: s}
 	r.Context, r.cancel = context.WithCancel(stream)
 	r.deadline = time.AfterFunc(s.admission.bodyTimeout, r.expire)
-	r.unwatch = context.AfterFunc(stream, s.leave)
+	r.unwatch = context.AfterFunc(stream, r.leave)
 	return r
 }
 

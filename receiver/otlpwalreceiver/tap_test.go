@@ -5,10 +5,14 @@ package otlpwalreceiver
 import (
 	"context"
 	"net"
+	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -113,4 +117,46 @@ func TestE01_RefusedStreamsEnd(t *testing.T) {
 			require.EqualValues(t, 0, f.admission.requests.Load())
 		})
 	}
+}
+
+// A stream that grpc-go ends by itself leaves no timer behind, which would keep
+// its headers until the body's deadline.
+func TestE01_StreamsThatEndWithoutAHandlerLeaveNothing(t *testing.T) {
+	const streams = 50
+	f, err := newFront(testConfig(func(c *Config) { c.Admission.BodyTimeout = 10 * time.Minute }), &fakeLog{}, receivertest.NewNopSettings(metadata.Type))
+	require.NoError(t, err)
+	transport := newGRPCTransport(f, []signal{otlpwire.Logs})
+	admitted := make(chan weak.Pointer[receiving], streams)
+	server := grpc.NewServer(grpc.ForceServerCodecV2(newRawCodec()), grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
+		ctx, err := transport.tapHandle(ctx, info)
+		admitted <- weak.Make(ctx.Value(receivingKey{}).(*receiving))
+		return ctx, err
+	}))
+	transport.register(server)
+	listener, err := net.Listen("tcp", "localhost:0")
+	require.NoError(t, err)
+	var serving sync.WaitGroup
+	serving.Go(func() { assert.NoError(t, server.Serve(listener)) })
+	defer serving.Wait()
+	defer server.Stop()
+
+	c := dialGRPC(t, &rig{servers: servers{grpcAddr: listener.Addr()}})
+	var large []string
+	for i := range 12 {
+		large = append(large, "x-"+strconv.Itoa(i), strings.Repeat("h", 8<<10))
+	}
+	for i := range streams {
+		id := uint32(2*i + 1)
+		c.headers(id, "/"+grpcServices[otlpwire.Logs]+"/"+exportMethod, append(large, "grpc-encoding", "rot13")...)
+		assert.Equal(t, codes.Unimplemented, c.status(id))
+	}
+	c.conn.Close()
+	close(admitted)
+	for r := range admitted {
+		require.Eventually(t, func() bool {
+			runtime.GC()
+			return r.Value() == nil
+		}, waitFor, tick, "a stream that has ended is still held")
+	}
+	assert.Zero(t, f.admission.requests.Load())
 }
