@@ -63,7 +63,7 @@ func (d *Delivery) want(l *lane) {
 // rejoin lets the main reader serve l again: no frame of it lies between its
 // cursor and the main reader.
 func (d *Delivery) rejoin(l *lane) {
-	l.phase, l.missed = current, false
+	l.phase, l.missed, l.lastError = current, false, ""
 	d.returns++
 	l.rest()
 	d.stopIfAtDamage(l)
@@ -158,7 +158,7 @@ func (d *Delivery) hand(f *journal.ReadFrame, cost uint64) {
 		d.leaveLap(l)
 		return
 	}
-	l.cursor = f.Position + f.Len
+	l.cursor, l.lastError = f.Position+f.Len, ""
 	d.lap.vain = 0
 }
 
@@ -211,7 +211,7 @@ func (d *Delivery) lapFailed(p journal.Position, err error) {
 	var stopped []*lane
 	for _, l := range d.lap.travellers {
 		if d.lap.travels(l) {
-			l.stuck, l.full, l.lastError = true, false, err.Error()
+			l.stuck, l.full, l.lastError = true, false, brief(err)
 			stopped = append(stopped, l)
 		}
 	}

@@ -263,8 +263,8 @@ func chaosRun(t *testing.T, seed uint64) {
 				t.Errorf("at rest: %+v", r.Stats())
 			}
 			r.mu.Lock()
-			if r.cached != 0 || r.running != 0 || r.retryRunning != 0 {
-				t.Errorf("at rest: cached %d, running %d, retries %d", r.cached, r.running, r.retryRunning)
+			if r.cached != 0 || r.running != 0 || r.retrying != 0 || r.doubted != (use{}) {
+				t.Errorf("at rest: cached %d, running %d, retries %d", r.cached, r.running, r.retrying)
 			}
 			r.mu.Unlock()
 		}

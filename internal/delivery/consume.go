@@ -43,15 +43,16 @@ type run struct {
 	d       *Delivery
 	g       *group
 	retry   bool
+	doubt   bool // the lane was in doubt when it began
+	began   time.Time
 	charged uint64
 	handles *handles // of the Consume call
 
 	cancelled bool // by us: the timeout of the Consume call passed, or delivery stops
 }
 
-func (d *Delivery) run(g *group, retry bool) {
-	defer d.runs.Done()
-	r := &run{d: d, g: g, retry: retry, charged: g.cost}
+func (r *run) run() {
+	defer r.d.runs.Done()
 	how, err := r.attempt()
 	r.finish(how, err)
 }
@@ -103,8 +104,10 @@ func (r *run) decoded() {
 	d := r.d
 	d.mu.Lock()
 	defer d.unlock()
+	for _, u := range r.uses() {
+		u.charged -= r.g.payload
+	}
 	r.charged -= r.g.payload
-	r.g.lane.charged -= r.g.payload
 	d.budget.Release(r.g.payload)
 	d.dispatch()
 }
@@ -132,6 +135,8 @@ func (r *run) consume(f consumeFunc, metadata []byte) (err error) {
 			err = fmt.Errorf("%w: %w", err, cause)
 		}
 	}()
+	d.consuming.Add(1)
+	defer d.consuming.Add(-1)
 	return f(ctx)
 }
 
@@ -191,12 +196,12 @@ func (r *run) finish(how ending, err error) {
 	d, g := r.d, r.g
 	d.mu.Lock()
 	defer d.unlock()
-	d.ended(g, r.charged, r.retry)
+	d.ended(r)
 	l := g.lane
 	open, undurable := r.handles.close(how == consumed)
 	switch how {
 	case consumed:
-		l.graceSince = time.Time{}
+		l.consumed, l.graceSince = time.Now(), time.Time{}
 		switch {
 		case undurable:
 			d.again(g)
@@ -221,6 +226,7 @@ func (r *run) finish(how ending, err error) {
 	switch how {
 	case failed:
 		_ = d.meet(err)
+		d.blameSignal(r)
 		d.halt(l, parked, r.retry, err)
 	case refused:
 		d.halt(l, blocked, r.retry, err)

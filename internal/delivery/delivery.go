@@ -78,7 +78,8 @@ type Delivery struct {
 	readers   sync.WaitGroup
 	rereaders sync.Pool // of closed readers, for their buffers
 	runs      sync.WaitGroup
-	abandoned atomic.Bool // Shutdown has returned: the journal may be closed
+	consuming atomic.Int64 // calls that have not returned
+	abandoned atomic.Bool  // Shutdown has returned: the journal may be closed
 
 	budget    *membudget.Budget
 	counts    [journal.KindProfiles + 1]counts
@@ -106,12 +107,14 @@ type Delivery struct {
 	mainGather, lapGather gatherers
 	cached                uint64 // payload bytes of frames in groups that wait
 
-	queue        line // have a group to deliver
-	retries      line // halted, head due
-	running      int  // consumers in use
-	retryRunning int  // by heads of halted lanes
-	retryTurn    bool // the next free consumer goes to a retry, if one is due
-	asking       bool // a timer will look again for room in the budget
+	queue     line // have a group to deliver
+	retries   line // halted, head due
+	running   int  // consumers in use
+	retrying  int  // consumers in use by heads of halted lanes
+	doubted   use  // by lanes in doubt, see doubtful
+	signals   [journal.KindProfiles + 1]signalHealth
+	retryTurn bool // the next free consumer goes to a retry, if one is due
+	asking    bool // a timer will look again for room in the budget
 
 	remembered int                // bytes, of unsettled groups
 	crowded    map[*lane]struct{} // full, or were; to be told of room
@@ -289,7 +292,7 @@ func (d *Delivery) Shutdown(ctx context.Context) error {
 	case <-last.C:
 	}
 	d.mu.Lock()
-	n := d.running
+	running := int64(d.running)
 	d.mu.Unlock()
 	var errs []error
 	select {
@@ -297,8 +300,12 @@ func (d *Delivery) Shutdown(ctx context.Context) error {
 	default:
 		errs = append(errs, errors.New("delivery: a read of the log does not return"))
 	}
-	if n > 0 {
-		errs = append(errs, fmt.Errorf("delivery: %d Consume calls ignore their cancellation; their frames stay in the log", n))
+	calls := min(d.consuming.Load(), running)
+	if calls > 0 {
+		errs = append(errs, fmt.Errorf("delivery: %d Consume calls ignore their cancellation; their frames stay in the log", calls))
+	}
+	if n := running - calls; n > 0 {
+		errs = append(errs, fmt.Errorf("delivery: %d reads of frames or writes of dead letters do not return: the disk does not answer", n))
 	}
 	return errors.Join(errs...)
 }

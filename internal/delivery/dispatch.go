@@ -10,16 +10,50 @@ import (
 // share is part/4 of whole, at least 1.
 func share(whole, part uint64) uint64 { return max(1, whole/4*part+whole%4*part/4) }
 
-// within reports whether one more run costing cost leaves the lane within
-// part/4 of the consumers and of the budget. A lane without a run always has
-// room for one.
-func (d *Delivery) within(l *lane, part, cost uint64) bool {
-	if l.running == 0 {
+// use is what some of the runs have of what there is.
+type use struct {
+	consumers uint64
+	charged   uint64 // bytes, of the budget
+}
+
+// within reports whether one more run costing cost leaves u within part/4 of
+// the consumers and of the budget. There is always room for a first one.
+func (d *Delivery) within(u use, part, cost uint64) bool {
+	if u.consumers == 0 {
 		return true
 	}
 	limit := d.cfg.MaxInFlightBytes
-	return uint64(l.running) < share(uint64(d.cfg.Consumers), part) &&
-		(limit == 0 || l.charged+cost <= share(limit, part))
+	return u.consumers < share(uint64(d.cfg.Consumers), part) &&
+		(limit == 0 || u.charged+cost <= share(limit, part))
+}
+
+// signalHealth is what is known of a signal's destinations as a whole.
+type signalHealth struct {
+	halted int       // lanes whose head is being tried again
+	hung   time.Time // when the latest call began that failed after more than hangs
+}
+
+// hangs is how long a call takes at least of which it matters, once it has
+// failed, that its consumer was of no use meanwhile.
+const hangs = time.Second
+
+// doubtful reports whether a destination of the lane's signal hangs and nothing
+// of the lane was consumed since that began: the lane's next call may hang, too.
+// All such lanes together have three quarters of the consumers and of the
+// budget, but two in any case: one retry stops no others. Were there no such bound, every lane behind a destination that hangs,
+// and there may be one for each tenant, would have a consumer for the timeout
+// before it is parked, and other signals would wait for all of them.
+func (d *Delivery) doubtful(l *lane) bool {
+	s := &d.signals[l.id.Kind]
+	return s.halted > 0 && l.consumed.Before(s.hung)
+}
+
+// blameSignal notes that a call hung, if it did.
+func (d *Delivery) blameSignal(r *run) {
+	s := &d.signals[r.g.lane.id.Kind]
+	if r.began.After(s.hung) && time.Since(r.began) > hangs {
+		s.hung = r.began
+	}
 }
 
 // makeReady lets a gathered group go as soon as there is a consumer for it.
@@ -57,9 +91,9 @@ func (d *Delivery) dispatch() {
 
 // pick takes from the line the first lane that a consumer may serve. Lanes
 // below a quarter of the consumers come before lanes that have more, and none
-// gets more than three quarters: one that hangs leaves room for the others,
-// and one alone is not kept from most of it. When there is none, others says
-// whether the budget is open to others.
+// gets more than three quarters, nor do all in doubt together: what hangs
+// leaves room for the others, and one alone is not kept from most of it. When
+// there is none, others says whether the budget is open to others.
 func (d *Delivery) pick() (_ *group, others bool) {
 	var second *lane
 	for l := range d.queue.all() {
@@ -69,25 +103,26 @@ func (d *Delivery) pick() (_ *group, others bool) {
 			continue
 		}
 		switch {
-		case d.within(l, 1, g.cost):
-			switch d.afford(g) {
-			case affordable:
-				d.queue.remove(l)
-				return g, true
-			case reserved:
-				return nil, false
+		case d.doubted.consumers > 1 && !d.within(d.doubted, 3, g.cost) && d.doubtful(l):
+		case d.within(l.use, 1, g.cost):
+			if got, others := d.claim(&d.queue, l, g); got != nil || !others {
+				return got, others
 			}
-		case second == nil && d.within(l, 3, g.cost):
+		case second == nil && d.within(l.use, 3, g.cost):
 			second = l
 		}
 	}
 	if second == nil {
 		return nil, true
 	}
-	g := second.next()
+	return d.claim(&d.queue, second, second.next())
+}
+
+// claim takes a lane out of line for its group g, if the budget has room.
+func (d *Delivery) claim(q *line, l *lane, g *group) (_ *group, others bool) {
 	switch d.afford(g) {
 	case affordable:
-		d.queue.remove(second)
+		q.remove(l)
 		return g, true
 	case reserved:
 		return nil, false
@@ -96,22 +131,29 @@ func (d *Delivery) pick() (_ *group, others bool) {
 }
 
 // pickRetry takes the first lane whose head is due, while retries have less
-// than half of the consumers.
+// than half of the consumers. While a lane in doubt is tried, others in doubt
+// come after all that are not.
 func (d *Delivery) pickRetry() (_ *group, others bool) {
-	if d.retryRunning >= max(1, d.cfg.Consumers/2) {
+	if d.retrying >= max(1, d.cfg.Consumers/2) {
 		return nil, true
 	}
+	var second *lane
 	for l := range d.retries.all() {
 		g := l.head()
-		switch d.afford(g) {
-		case affordable:
-			d.retries.remove(l)
-			return g, true
-		case reserved:
-			return nil, false
+		if d.doubted.consumers > 0 && d.doubtful(l) {
+			if second == nil && d.within(d.doubted, 3, g.cost) {
+				second = l
+			}
+			continue
+		}
+		if got, others := d.claim(&d.retries, l, g); got != nil || !others {
+			return got, others
 		}
 	}
-	return nil, true
+	if second == nil {
+		return nil, true
+	}
+	return d.claim(&d.retries, second, second.head())
 }
 
 // affordability is whether the budget has room for a group now.
@@ -124,10 +166,10 @@ const (
 )
 
 // afford charges the budget for g if there is room. A group that others have
-// overtaken for a second gets turns of 1, 4, 16… seconds in which nobody may,
-// with turns of 2, 8, 32… in between in which they may again: small groups can
-// not starve a large one, and a large one that waits for a consumer that hangs
-// can not starve them.
+// overtaken for a second gets turns of 1, 4, 16 and then 64 seconds in which
+// nobody may, with turns of 2, 8, 32 and then 64 in between in which they may
+// again: small groups can not starve a large one, and a large one that waits
+// for a consumer that hangs can not starve them.
 func (d *Delivery) afford(g *group) affordability {
 	if d.budget.TryAcquire(g.cost) {
 		g.queuedFor = time.Time{}
@@ -139,11 +181,18 @@ func (d *Delivery) afford(g *group) affordability {
 	}
 	d.askAgain()
 	waited := uint64(now.Sub(g.queuedFor) / roomTurn)
-	if bits.Len64(waited)%2 == 1 {
+	turn := bits.Len64(waited)
+	if waited >= longestTurn {
+		turn = int(waited / longestTurn)
+	}
+	if turn%2 == 1 {
 		return reserved
 	}
 	return tooDear
 }
+
+// longestTurn is how many times roomTurn the turns at the budget grow to.
+const longestTurn = 64
 
 // roomTurn is how long a group is overtaken before that is stopped.
 const roomTurn = time.Second
@@ -178,14 +227,18 @@ func (d *Delivery) start(g *group) {
 		d.count(l).redelivered.Add(g.items)
 	}
 	g.attempts++
-	l.charged += g.cost
+	r := &run{d: d, g: g, retry: retry, doubt: d.doubtful(l), began: time.Now(), charged: g.cost}
+	for _, u := range r.uses() {
+		u.consumers++
+		u.charged += r.charged
+	}
 	d.running++
 	if retry {
-		d.retryRunning++
+		d.retrying++
 	}
 	d.retryTurn = !retry
 	d.runs.Add(1)
-	go d.run(g, retry)
+	go r.run()
 	if !retry {
 		d.enqueue(l)
 		d.want(l)
@@ -193,11 +246,22 @@ func (d *Delivery) start(g *group) {
 }
 
 // ended gives back the consumer and the budget of a run.
-func (d *Delivery) ended(g *group, charged uint64, retry bool) {
-	d.budget.Release(charged)
-	g.lane.charged -= charged
-	d.running--
-	if retry {
-		d.retryRunning--
+func (d *Delivery) ended(r *run) {
+	d.budget.Release(r.charged)
+	for _, u := range r.uses() {
+		u.consumers--
+		u.charged -= r.charged
 	}
+	d.running--
+	if r.retry {
+		d.retrying--
+	}
+}
+
+// uses are those that r counts in.
+func (r *run) uses() []*use {
+	if r.doubt {
+		return []*use{&r.g.lane.use, &r.d.doubted}
+	}
+	return []*use{&r.g.lane.use}
 }

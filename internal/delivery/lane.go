@@ -72,14 +72,15 @@ type lane struct {
 	running int        // groups a consumer has
 	owed    int        // groups to be read again
 	owedDue byPosition // those of them no timer holds back
-	charged uint64     // of the budget, by running groups
+	use     use        // by its runs
 
 	line    place  // in Delivery.queue or Delivery.retries
 	wanting bool   // in Delivery.wants
 	lap     uint64 // the last it took part in
 	leftLap uint64 // the last it may take no further frame in
 
-	attempts   int // failed in a row, of the head
+	consumed   time.Time // when a call last succeeded
+	attempts   int       // failed in a row, of the head
 	due        time.Time
 	lastError  string
 	graceSince time.Time // since when every failure was one not about the data; zero = it was not

@@ -220,18 +220,19 @@ func (d *Delivery) skip(r reader) {
 	if from >= d.recovered {
 		return
 	}
-	var lanes []journal.Lane
+	var lanes []journal.LaneInfo
 	for _, info := range d.source.Lanes() {
 		if info.Last >= from && d.travelsWithMain(info.Lane) {
-			lanes = append(lanes, info.Lane)
+			lanes = append(lanes, info)
 		}
 	}
 	if len(lanes) > skipLanes {
 		return
 	}
 	to := d.recovered
-	for _, id := range lanes {
-		if p, ok := d.source.NextOf(id, from); ok {
+	for i := range lanes {
+		// From below the horizon the ledger names settled frames, too.
+		if p, ok := d.source.NextOf(lanes[i].Lane, max(from, lanes[i].Horizon)); ok {
 			to = min(to, p)
 		}
 	}

@@ -90,6 +90,35 @@ func TestMainReaderPassesABacklogItCannotServe(t *testing.T) {
 	})
 }
 
+// TestMainReaderPassesABacklogAfterARestart: the backlog is a parked lane's,
+// and all over it are settled frames of another.
+func TestMainReaderPassesABacklogAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const backlog = 2000
+		log := newMemLog()
+		for i := range backlog {
+			log.append(logLane("down"), 1, logPayload("x"))
+			if i%5 == 0 {
+				log.append(logLane("up"), 1, logPayload("x"))
+			}
+		}
+		log.horizon = map[journal.Lane]journal.Position{logLane("up"): log.Durable()}
+		log.append(logLane("up"), 1, logPayload("new"))
+		r := newStoppedRig(t, log, oneFrameGroups)
+		r.skipBytes = 10 * log.frames[0].Len
+		r.p.setReact(func(c *call) error {
+			if c.tenant == "down" {
+				return errUnavailable
+			}
+			return nil
+		})
+		r.Start()
+		r.wait()
+		assert.Equal(t, log.Durable(), r.frontier(logLane("up")))
+		assert.Less(t, log.readCount(), 50, "frames read, of %d", backlog)
+	})
+}
+
 // TestPayloadsThatWaitAreBounded: groups of many lanes wait for consumers that
 // hang, and beyond the bound nothing but positions is kept of them.
 func TestPayloadsThatWaitAreBounded(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -37,6 +38,7 @@ func (d *Delivery) halt(l *lane, p phase, retry bool, err error) {
 	d.queue.remove(l)
 	if l.ahead != nil {
 		l.ahead.ready = true
+		l.ahead.queuedFor = time.Time{}
 		d.uncache(l.ahead)
 	}
 	l.attempts++
@@ -47,7 +49,7 @@ func (d *Delivery) halt(l *lane, p phase, retry bool, err error) {
 		}
 	}
 	wait := d.cfg.Retry.interval(l.attempts)
-	l.due, l.lastError = time.Now().Add(wait), err.Error()
+	l.due, l.lastError = time.Now().Add(wait), brief(err)
 	d.after(wait, func() {
 		d.retries.push(l)
 		d.dispatch()
@@ -55,6 +57,7 @@ func (d *Delivery) halt(l *lane, p phase, retry bool, err error) {
 	if !first {
 		return
 	}
+	d.signals[l.id.Kind].halted++
 	d.parked.Add(1)
 	fields := []zap.Field{
 		zap.String("event.name", "wal.delivery.parked"),
@@ -62,7 +65,7 @@ func (d *Delivery) halt(l *lane, p phase, retry bool, err error) {
 		zap.String("otelcol.signal", l.signal.String()),
 		zap.String("state", string(l.state())),
 		zap.Duration("next_try", wait),
-		zap.Error(err),
+		zap.String("error", l.lastError),
 	}
 	if p, ok := errors.AsType[*panicError](err); ok {
 		fields = append(fields, zap.ByteString("stack", p.stack))
@@ -71,6 +74,19 @@ func (d *Delivery) halt(l *lane, p phase, retry bool, err error) {
 		d.logger.Warn("Delivery of a lane is parked; its frames stay in the log and its head is tried again without end", fields...)
 		d.onChange()
 	})
+}
+
+// maxError bounds what is kept of an error: an exporter may have put its
+// destination's whole answer into it.
+const maxError = 2 << 10 // bytes
+
+// brief is what an error says, at most maxError of it.
+func brief(err error) string {
+	s := err.Error()
+	if len(s) <= maxError {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxError], "") + "…"
 }
 
 // resumedBy is what let a lane go on.
@@ -87,6 +103,7 @@ func (d *Delivery) resume(l *lane, how ending) {
 	attempts := l.attempts
 	l.phase, l.attempts, l.due, l.lastError = behind, 0, time.Time{}, ""
 	d.leaveLap(l) // it may have come past frames of l meanwhile
+	d.signals[l.id.Kind].halted--
 	d.parked.Add(-1)
 	tenant, signal := l.id.Tenant, l.signal.String()
 	d.tell(func() {

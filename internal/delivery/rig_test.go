@@ -199,6 +199,7 @@ func (r *memReader) Next() (journal.ReadFrame, error) {
 		}
 		if m.fail != nil {
 			if err := m.fail(f.Position); err != nil {
+				r.at = f.Position
 				return journal.ReadFrame{}, err
 			}
 		}

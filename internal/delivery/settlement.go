@@ -186,6 +186,7 @@ func (d *Delivery) Frontiers() map[journal.Lane]journal.Position {
 	for id, l := range d.lanes {
 		d.square(l)
 		if _, inLog := m[id]; !inLog && l.forgettable(d.main) {
+			d.lose(l, uint64(l.counts.pending.Load()))
 			d.gone[id.Kind].add(l.counts.read())
 			delete(d.lanes, id)
 			continue

@@ -63,6 +63,24 @@ func TestShutdownMarksNothingUnfinished(t *testing.T) {
 	}
 }
 
+// TestShutdownNamesTheDisk: no call is running, a dead letter is being written.
+func TestShutdownNamesTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newStoppedRig(t, newMemLog(), nil)
+		hang := make(chan struct{})
+		r.log.letterOK = func(int) error { <-hang; return nil }
+		r.p.setReact(func(*call) error { return consumererror.NewPermanent(errors.New("bad")) })
+		r.logFrame("t", "a")
+		r.Start()
+		time.Sleep(time.Second)
+		err := r.Shutdown(context.Background())
+		require.ErrorContains(t, err, "1 reads of frames or writes of dead letters do not return")
+		assert.NotContains(t, err.Error(), "Consume")
+		close(hang)
+		r.wait()
+	})
+}
+
 func TestShutdownWithoutStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newStoppedRig(t, newMemLog(), nil)
