@@ -48,14 +48,14 @@ func (j *Journal) ReclaimState() ReclaimState {
 // journal lock, from the maintenance goroutine, and Commit what it returns.
 func (j *Journal) Prepare(limit int) *Plan {
 	l := &j.ledger
-	l.unattempted = 0
 	p := &Plan{j: j}
 	if j.queue.undischarged {
+		l.unattempted = 0
 		return p // should the current segment's entry be lost, the one before it is the newest
 	}
 	retries := limit
 	if len(l.eligible) > 0 {
-		retries = max(limit/2, 1)
+		retries = limit / 2
 	}
 	retries = min(retries, len(l.retrying))
 	p.segments = append(p.segments, l.retrying[:retries]...)
@@ -65,6 +65,7 @@ func (j *Journal) Prepare(limit int) *Plan {
 		s.state = segmentReclaiming
 		p.segments = append(p.segments, s)
 	}
+	l.unattempted = len(l.eligible)
 	j.publish()
 	return p
 }
