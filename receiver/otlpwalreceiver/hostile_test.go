@@ -239,6 +239,10 @@ func TestE03_JSONThatWouldBlowUpIsRefusedBeforeItIsDecoded(t *testing.T) {
 	}{
 		"empty spans":                {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("{},", 1<<20) + `{}]}]}]}`, "more than 32 times as much"},
 		"empty with space":           {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("{ } ,", 1<<20) + `{}]}]}]}`, "more than 32 times as much"},
+		"null spans":                 {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("null,", 1<<20) + `null]}]}]}`, "more than 32 times as much"},
+		"null log records":           {otlpwire.Logs, `{"resourceLogs":[{"scopeLogs":[{"logRecords":[` + strings.Repeat("null ,", 1<<20) + `null]}]}]}`, "more than 32 times as much"},
+		"ends of objects":            {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("},", 1<<20) + `}]}]}]}`, "more than 32 times as much"},
+		"few null spans":             {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("null,", 1<<10) + `{}]}]}]}`, ""},
 		"few empty spans":            {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("{},", 1<<10) + `{}]}]}]}`, ""},
 		"deep":                       {otlpwire.Logs, deep(5000), "nests deeper than 148 brackets"},
 		"deeper than Measure allows": {otlpwire.Logs, deep(40), "invalid payload: "},
@@ -308,6 +312,14 @@ func TestJSONShapeBoundsWhatIsDecoded(t *testing.T) {
 		"values":      {otlpwire.Logs, `{"resourceLogs":[{"resource":{"attributes":[` + strings.Repeat(`{"value":{"kvlistValue":{}}},`, 20_000) + `{}]}}]}`},
 		"profiles":    {otlpwire.Profiles, `{"resourceProfiles":[{"scopeProfiles":[{"profiles":[` + strings.Repeat("{},", 20_000) + `{}]}]}]}`},
 		"log records": {otlpwire.Logs, `{"resourceLogs":[{"scopeLogs":[{"logRecords":[` + strings.Repeat("{},", 20_000) + `{}]}]}]}`},
+
+		"null spans":       {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("null,", 20_000) + `{}]}]}]}`},
+		"null log records": {otlpwire.Logs, `{"resourceLogs":[{"scopeLogs":[{"logRecords":[` + strings.Repeat("null,", 20_000) + `{}]}]}]}`},
+		"null histograms":  {otlpwire.Metrics, `{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"exponentialHistogram":{"dataPoints":[` + strings.Repeat("null,", 20_000) + `{}]}}]}]}]}`},
+		"null attributes":  {otlpwire.Logs, `{"resourceLogs":[{"resource":{"attributes":[` + strings.Repeat("null,", 20_000) + `{}]}}]}`},
+		"strings":          {otlpwire.Profiles, `{"dictionary":{"stringTable":[` + strings.Repeat(`"",`, 20_000) + `""]}}`},
+		"null strings":     {otlpwire.Profiles, `{"dictionary":{"stringTable":[` + strings.Repeat(`null,`, 20_000) + `""]}}`},
+		"ends of objects":  {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("},", 20_000) + `{}]}]}]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bound := shapeOf([]byte(c.json)).decodedSize(len(c.json))

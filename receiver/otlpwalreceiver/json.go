@@ -62,18 +62,18 @@ const (
 // jsonShape is what a look at the brackets and commas of JSON tells about the
 // memory it decodes to.
 type jsonShape struct {
-	elements int // objects in arrays: spans, points, attributes
+	elements int // what is no scalar in arrays: spans, points, attributes
 	objects  int // all other objects
 	commas   int
 	depth    int // of brackets
 }
 
 // Bytes of pdata behind one of each: its largest message, a oneof's wrapper
-// with its pointer, a scalar in a slice that was grown.
+// with its pointer, a string in a slice that was grown.
 const (
 	elementSize = 256
 	objectSize  = 64
-	commaSize   = 12
+	commaSize   = 24
 )
 
 // decodedSize is an upper bound of what JSON of this shape and length decodes
@@ -95,6 +95,7 @@ func shapeOf(data []byte) jsonShape {
 	last := byte(0) // last byte outside strings and white space
 	for i := 0; i < len(data); i++ {
 		c := data[i]
+		inArray := last == '[' || last == ',' // or where a field's name is due, which is a string
 		switch c {
 		case ' ', '\t', '\r', '\n':
 			continue
@@ -105,7 +106,7 @@ func shapeOf(data []byte) jsonShape {
 				}
 			}
 		case '{':
-			if last == '[' || last == ',' {
+			if inArray {
 				s.elements++
 			} else {
 				s.objects++
@@ -113,7 +114,14 @@ func shapeOf(data []byte) jsonShape {
 			depth++
 		case '[':
 			depth++
-		case '}', ']':
+		case 'n', '}': // null, or what is no JSON: the decoder makes an element of either
+			if inArray {
+				s.elements++
+			}
+			if c == '}' {
+				depth--
+			}
+		case ']':
 			depth--
 		case ',':
 			s.commas++
