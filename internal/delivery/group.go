@@ -96,8 +96,6 @@ func (g *group) count(by int) {
 		if by > 0 {
 			g.lane.ahead = g
 		}
-	case running:
-		g.lane.running += by
 	case owed:
 		g.lane.owed += by
 		if !g.notBefore {

@@ -69,10 +69,9 @@ type lane struct {
 
 	groups  groupList
 	ahead   *group     // gathering; the last of groups
-	running int        // groups a consumer has
 	owed    int        // groups to be read again
 	owedDue byPosition // those of them no timer holds back
-	use     use        // by its runs
+	use     use        // by its runs, one for each group that is running
 
 	line    place  // in Delivery.queue or Delivery.retries
 	wanting bool   // in Delivery.wants
@@ -103,7 +102,7 @@ func (l *lane) state() State {
 	switch {
 	case l.groups.n == 0:
 		return Idle
-	case l.ahead != nil || l.running > 0 || l.owed > 0:
+	case l.ahead != nil || l.use.consumers > 0 || l.owed > 0:
 		return Delivering
 	}
 	return Held
