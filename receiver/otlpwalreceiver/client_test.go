@@ -113,6 +113,21 @@ func (c *grpcClient) reset(stream uint32) {
 	require.NoError(c.t, c.fr.WriteRSTStream(stream, http2.ErrCodeCancel))
 }
 
+// settled waits until the server has read all frames that were sent.
+func (c *grpcClient) settled() {
+	c.t.Helper()
+	sent := [8]byte{'s', 'e', 't', 't', 'l', 'e', 'd'}
+	require.NoError(c.t, c.fr.WritePing(false, sent))
+	c.conn.SetReadDeadline(time.Now().Add(waitFor))
+	for {
+		f, err := c.fr.ReadFrame()
+		require.NoError(c.t, err)
+		if ping, ok := f.(*http2.PingFrame); ok && ping.IsAck() && ping.Data == sent {
+			return
+		}
+	}
+}
+
 // status waits for the stream's trailers.
 func (c *grpcClient) status(stream uint32) codes.Code {
 	c.conn.SetReadDeadline(time.Now().Add(waitFor))

@@ -72,7 +72,7 @@ func (t *grpcTransport) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.InTapHandle(t.tapHandle),
 		grpc.ForceServerCodecV2(newRawCodec()),
-		experimental.BufferPool(membudget.NewBufferPool(t.front.admission.budget, mem.DefaultBufferPool())),
+		experimental.BufferPool(membudget.NewBufferPool(t.front.admission.budget, pieces)),
 		// A goroutine that serves one request after the other has the stack it
 		// needs; a new one for each request grows its own every time.
 		grpc.NumStreamWorkers(uint32(min(t.front.admission.maxRequests, maxStreamWorkers))),
@@ -80,6 +80,24 @@ func (t *grpcTransport) options() []grpc.ServerOption {
 		// Stop returns when the last handler has: the log is closed after it.
 		grpc.WaitForHandlers(true),
 	}
+}
+
+// pieces keeps the buffers in which grpc-go holds messages. A DATA frame, which
+// has 16 KiB at most, lies in a buffer that is less than a quarter larger: with
+// mem's default pool, frames of 1025 bytes would hold four times a message.
+// Frames of up to 1 KiB come from no pool. What is decompressed is in pieces of
+// 32 KiB.
+var pieces = mem.NewTieredBufferPool(pieceSizes()...)
+
+func pieceSizes() []int {
+	sizes := []int{256}
+	for n := 1 << 10; n < 16<<10; n *= 2 {
+		sizes = append(sizes, n, n*5/4, n*6/4, n*7/4)
+	}
+	for n := 16 << 10; n <= 1<<20; n *= 2 {
+		sizes = append(sizes, n)
+	}
+	return sizes
 }
 
 // register adds the services to the server.

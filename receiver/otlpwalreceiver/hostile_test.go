@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"runtime"
 	"runtime/metrics"
 	"strconv"
 	"strings"
@@ -416,4 +417,37 @@ func TestE01_HeadersAreFew(t *testing.T) {
 	}
 	assert.Len(t, log.take(), 2)
 	r.atRest()
+}
+
+// However a client cuts its message, the budget holds little more than its
+// bytes.
+func TestE01_MessagesInSmallFrames(t *testing.T) {
+	log := &fakeLog{}
+	r := newRig(t, log, func(c *Config) { c.Admission.BodyTimeout = time.Minute })
+	for _, size := range []int{1025, 1500, 2049, 4097, 8193, 16 << 10} {
+		t.Run(strconv.Itoa(size), func(t *testing.T) {
+			c := dialGRPC(t, r)
+			c.headers(1, "/"+grpcServices[otlpwire.Logs]+"/"+exportMethod)
+			c.data(1, []byte{0, 0, 1, 0, 0}, false) // 64 KiB follow, of which the window lets most through
+			n := (60 << 10) / size
+			for range n {
+				c.data(1, make([]byte, size), false)
+			}
+			c.settled()
+			held := r.front.admission.budget.Held()
+			assert.GreaterOrEqual(t, held, uint64(n*size))
+			assert.LessOrEqual(t, float64(held), 1.3*float64(n*size))
+			c.reset(1)
+			require.Eventually(t, func() bool {
+				runtime.GC() // what is dropped unread is found by the collector
+				return r.front.admission.budget.Held() == 0
+			}, waitFor, tick)
+		})
+	}
+	r.atRest()
+	for n := 1025; n <= 16<<10; n++ {
+		buf := pieces.Get(n)
+		require.LessOrEqual(t, float64(cap(*buf)), 1.25*float64(n))
+		pieces.Put(buf)
+	}
 }
