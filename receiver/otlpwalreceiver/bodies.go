@@ -23,10 +23,23 @@ type bodyPools struct {
 	pools [maxBodyBits - minBodyBits + 1]sync.Pool // of *[]byte
 }
 
-// get returns a buffer of length n. Its content is arbitrary, and its capacity
-// less than 2·n unless n is small.
+// tier is the pool of buffers for n bytes, or beyond the pools.
+func (b *bodyPools) tier(n int) int {
+	return max(bits.Len(uint(max(n, 1)-1)), minBodyBits) - minBodyBits
+}
+
+// capacity is what the buffer has that get returns for n bytes: less than 2·n
+// unless n is small.
+func (b *bodyPools) capacity(n int) int {
+	if tier := b.tier(n); tier < len(b.pools) {
+		return 1 << (tier + minBodyBits)
+	}
+	return n
+}
+
+// get returns a buffer of length n. Its content is arbitrary.
 func (b *bodyPools) get(n int) *[]byte {
-	tier := max(bits.Len(uint(max(n, 1)-1)), minBodyBits) - minBodyBits
+	tier := b.tier(n)
 	if tier >= len(b.pools) {
 		buf := make([]byte, n)
 		return &buf

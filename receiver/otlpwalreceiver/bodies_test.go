@@ -21,6 +21,7 @@ func TestBodyBuffers(t *testing.T) {
 		buf := bodies.get(n)
 		assert.Len(t, *buf, n)
 		assert.Equal(t, want, cap(*buf), "%d", n)
+		assert.Equal(t, want, bodies.capacity(n), "%d", n)
 		*buf = (*buf)[:0]
 		bodies.put(buf)
 		again := bodies.get(n)
@@ -28,5 +29,6 @@ func TestBodyBuffers(t *testing.T) {
 		assert.Equal(t, want, cap(*again))
 		bodies.put(again)
 	}
+	assert.Equal(t, 1<<30+1, bodies.capacity(1<<30+1), "of no pool")
 	bodies.put(nil)
 }

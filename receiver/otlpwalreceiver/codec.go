@@ -7,17 +7,22 @@ import (
 
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
+
+	"github.com/otelweir/weir/internal/membudget"
 )
 
 // rawMessage is a gRPC message as it came from the wire, decompressed, in one
 // piece: what the walk over it and the log's frame need.
 type rawMessage struct {
-	buffer *[]byte // from bodies; nil when there is none
+	charge *membudget.Charge // of buffer, made before the message is received
+	buffer *[]byte           // from bodies; nil when there is none
+	short  uint64            // bytes for which there was no memory: no buffer
 }
 
+// release gives back what the message holds, once.
 func (m *rawMessage) release() {
+	m.charge.Release()
 	bodies.put(m.buffer)
-	m.buffer = nil
 }
 
 // emptyReply is the answer of every Export method: the protobuf of a response
@@ -40,15 +45,20 @@ const protoCodec = "proto"
 // type.
 func (rawCodec) Name() string { return protoCodec }
 
-// Unmarshal copies data into one buffer, so that grpc-go's pieces go back to
-// their pool, where they are counted, at once.
+// Unmarshal copies data into one buffer, which is charged before it is taken.
+// Without room for it there is none, and no error: grpc-go would answer with a
+// status of its own.
 func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(*rawMessage)
 	if !ok {
 		return c.next.Unmarshal(data, v)
 	}
-	if m.buffer != nil {
+	if m.buffer != nil || m.short != 0 {
 		return errTwoMessages
+	}
+	if n := uint64(bodies.capacity(data.Len())); !m.charge.GrowReceived(n) {
+		m.short = n
+		return nil
 	}
 	m.buffer = bodies.get(data.Len())
 	data.CopyTo(*m.buffer)

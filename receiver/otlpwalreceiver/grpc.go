@@ -155,6 +155,7 @@ func (t *grpcTransport) export(ctx context.Context, c *grpcCall, receive func(an
 		}
 	}
 	in := ctx.Value(receivingKey{}).(*receiving)
+	c.message.charge = t.front.admission.budget.NewCharge()
 	if err := receive(&c.message); err != nil {
 		c.message.release()
 		if in.expired.Load() {
@@ -166,14 +167,12 @@ func (t *grpcTransport) export(ctx context.Context, c *grpcCall, receive func(an
 		c.message.release()
 		return nil, t.refused(r, t.front.admission.bodyTooSlow())
 	}
-	r.slot = in.slot
-	r.charge = t.front.admission.budget.NewCharge()
-	r.buffer = c.message.buffer
-	r.payload = *r.buffer
-	if n := uint64(cap(r.payload)); !r.charge.GrowReceived(n) {
-		r.release()
+	if n := c.message.short; n != 0 {
+		c.message.release()
 		return nil, t.refused(r, t.front.admission.noMemory(n))
 	}
+	r.slot, r.charge, r.buffer = in.slot, c.message.charge, c.message.buffer
+	r.payload = *r.buffer
 	if refused := t.front.accept(ctx, r); refused != nil {
 		return nil, t.refused(r, refused)
 	}
