@@ -179,7 +179,7 @@ func TestAckPathAllocations(t *testing.T) {
 // bareServer serves the transport from a server that has nothing else.
 func bareServer(n *node) net.Addr {
 	transport := newGRPCTransport(n.front, []signal{otlpwire.Logs})
-	server := grpc.NewServer(append(transport.options(), grpc.MaxRecvMsgSize(int(n.recv.cfg.grpcLimit())))...)
+	server := grpc.NewServer(append(transport.options(watched{limit: streamLimit(n.recv.cfg.grpcLimit())}), grpc.MaxRecvMsgSize(int(n.recv.cfg.grpcLimit())))...)
 	transport.register(server)
 	listener, err := net.Listen("tcp", "localhost:0")
 	require.NoError(n.t, err)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -124,6 +125,23 @@ func (c *grpcClient) settled() {
 		require.NoError(c.t, err)
 		if ping, ok := f.(*http2.PingFrame); ok && ping.IsAck() && ping.Data == sent {
 			return
+		}
+	}
+}
+
+// cutOff waits until the server has closed the connection, or has reset the
+// stream: then it returns false.
+func (c *grpcClient) cutOff(stream uint32) bool {
+	c.t.Helper()
+	c.conn.SetReadDeadline(time.Now().Add(waitFor))
+	for {
+		f, err := c.fr.ReadFrame()
+		if err != nil {
+			require.NotErrorIs(c.t, err, os.ErrDeadlineExceeded)
+			return true
+		}
+		if rst, ok := f.(*http2.RSTStreamFrame); ok && rst.StreamID == stream {
+			return false
 		}
 	}
 }

@@ -7,8 +7,11 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configgrpc"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/config/configtls"
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
@@ -54,11 +57,21 @@ func newGRPCTransport(f *front, served []signal) *grpcTransport {
 
 // server builds the gRPC server.
 func (t *grpcTransport) server(ctx context.Context, cfg *configgrpc.ServerConfig, extensions map[component.ID]component.Component, set component.TelemetrySettings) (*grpc.Server, error) {
+	creds := watched{limit: streamLimit(Size(cfg.MaxRecvMsgSizeMiB) * MiB)}
+	rest := *cfg
+	if tls := cfg.TLS.Get(); tls != nil { // ToServer would make the same of it
+		config, err := tls.LoadTLSConfig(ctx)
+		if err != nil {
+			return nil, err
+		}
+		creds.TransportCredentials = credentials.NewTLS(config)
+		rest.TLS = configoptional.None[configtls.ServerConfig]()
+	}
 	var opts []configgrpc.ToServerOption
-	for _, o := range t.options() {
+	for _, o := range t.options(creds) {
 		opts = append(opts, configgrpc.WithGrpcServerOption(o))
 	}
-	server, err := cfg.ToServer(ctx, extensions, set, opts...)
+	server, err := rest.ToServer(ctx, extensions, set, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -67,9 +80,11 @@ func (t *grpcTransport) server(ctx context.Context, cfg *configgrpc.ServerConfig
 }
 
 // options are what the transport needs of its server. What grpc-go holds of
-// messages is counted by the pool that it takes its buffers from.
-func (t *grpcTransport) options() []grpc.ServerOption {
+// messages is counted by the pool that it takes its buffers from, and what it
+// takes from no pool is bounded by creds.
+func (t *grpcTransport) options(creds watched) []grpc.ServerOption {
 	return []grpc.ServerOption{
+		grpc.Creds(creds),
 		grpc.InTapHandle(t.tapHandle),
 		grpc.ForceServerCodecV2(newRawCodec()),
 		experimental.BufferPool(membudget.NewBufferPool(t.front.admission.budget, pieces)),

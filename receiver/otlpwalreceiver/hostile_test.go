@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"runtime"
 	"runtime/metrics"
 	"strconv"
 	"strings"
@@ -438,10 +437,7 @@ func TestE01_MessagesInSmallFrames(t *testing.T) {
 			assert.GreaterOrEqual(t, held, uint64(n*size))
 			assert.LessOrEqual(t, float64(held), 1.3*float64(n*size))
 			c.reset(1)
-			require.Eventually(t, func() bool {
-				runtime.GC() // what is dropped unread is found by the collector
-				return r.front.admission.budget.Held() == 0
-			}, waitFor, tick)
+			r.collected()
 		})
 	}
 	r.atRest()

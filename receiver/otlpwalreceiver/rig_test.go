@@ -7,6 +7,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -118,6 +119,15 @@ func newRig(t testing.TB, log committer, change func(*Config)) *rig {
 func (r *rig) atRest() {
 	r.t.Helper()
 	require.Eventually(r.t, func() bool {
+		return r.front.admission.requests.Load() == 0 && r.front.admission.budget.Held() == 0
+	}, waitFor, tick, "requests in flight: %d, bytes held: %d", r.front.admission.requests.Load(), r.front.admission.budget.Held())
+}
+
+// collected is atRest once the garbage collector has found what grpc-go dropped.
+func (r *rig) collected() {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool {
+		runtime.GC()
 		return r.front.admission.requests.Load() == 0 && r.front.admission.budget.Held() == 0
 	}, waitFor, tick, "requests in flight: %d, bytes held: %d", r.front.admission.requests.Load(), r.front.admission.budget.Held())
 }
