@@ -37,6 +37,7 @@ type httpTransport struct {
 	front    *front
 	paths    map[string]signal // what is served
 	maxBytes int64             // of a body, as received and as decompressed
+	cors     bool              // browsers are among the clients
 	running  handlers
 }
 
@@ -48,6 +49,9 @@ func newHTTPTransport(f *front, cfg *HTTPConfig, maxBytes Size, served []signal)
 		otlpwire.Profiles: profilesURLPath,
 	}
 	t := &httpTransport{front: f, paths: make(map[string]signal, len(served)), maxBytes: int64(maxBytes)}
+	if cors := cfg.ServerConfig.CORS.Get(); cors != nil {
+		t.cors = len(cors.AllowedOrigins) > 0
+	}
 	for _, s := range served {
 		t.paths[string(all[s])] = s
 	}
@@ -101,6 +105,8 @@ type inbound struct {
 	slot       *slot
 	signal     signal
 	controller *http.ResponseController
+	// early answers a request that was not admitted.
+	early func(w http.ResponseWriter)
 	// refused is the first refusal met while the body was read from the
 	// connection. The decoders above know only that reading failed.
 	refused *refusal.Error
@@ -117,20 +123,26 @@ func inboundOf(r *http.Request) *inbound {
 // whole body before serve is called.
 func (t *httpTransport) enter(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if t.cors && r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+			next.ServeHTTP(w, r) // the chain answers by itself
+			return
+		}
 		s, ok := t.paths[r.URL.Path]
 		if !ok {
-			writeFailure(w, http.StatusNotFound, codes.NotFound, fmt.Sprintf("path %s is not served: no such signal, or no pipeline takes it", r.URL.Path))
+			t.answerEarly(w, r, next, func(w http.ResponseWriter) {
+				writeFailure(w, http.StatusNotFound, codes.NotFound, fmt.Sprintf("path %s is not served: no such signal, or no pipeline takes it", r.URL.Path))
+			})
 			return
 		}
 		a := t.front.admission
 		if !t.running.begin() {
-			t.refuse(w, s, shuttingDown())
+			t.answerEarly(w, r, next, func(w http.ResponseWriter) { t.refuse(w, s, shuttingDown()) })
 			return
 		}
 		defer t.running.end()
 		slot, refused := a.enter()
 		if refused != nil {
-			t.refuse(w, s, refused)
+			t.answerEarly(w, r, next, func(w http.ResponseWriter) { t.refuse(w, s, refused) })
 			return
 		}
 		defer slot.leave()
@@ -148,6 +160,20 @@ func (t *httpTransport) enter(next http.Handler) http.Handler {
 		r.Body = body
 		next.ServeHTTP(w, r)
 	})
+}
+
+// answerEarly answers a request that is not admitted. A browser sees no answer
+// without the headers that CORS adds, so with CORS it passes through the chain,
+// without its body.
+func (t *httpTransport) answerEarly(w http.ResponseWriter, r *http.Request, next http.Handler, answer func(http.ResponseWriter)) {
+	if !t.cors {
+		answer(w)
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), inboundKey{}, &inbound{early: answer}))
+	r.Body, r.ContentLength = http.NoBody, 0
+	r.Header.Del("Content-Encoding")
+	next.ServeHTTP(w, r)
 }
 
 // wireBody is a body as it comes from the connection.
@@ -176,6 +202,10 @@ func (b *wireBody) Read(p []byte) (int, error) {
 // serve answers one request whose body is readable and not compressed.
 func (t *httpTransport) serve(w http.ResponseWriter, r *http.Request) {
 	in := inboundOf(r)
+	if in.early != nil {
+		in.early(w)
+		return
+	}
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		writeFailure(w, http.StatusMethodNotAllowed, codes.Unimplemented, fmt.Sprintf("method %s is not allowed, only POST", r.Method))

@@ -4,6 +4,8 @@ package otlpwalreceiver
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -296,6 +298,62 @@ func TestPreflightRequestsReachCORS(t *testing.T) {
 	assert.Equal(t, http.StatusNoContent, a.code, "%s", a.body)
 	assert.Equal(t, "https://shop.example", a.header.Get("Access-Control-Allow-Origin"))
 	r.atRest()
+}
+
+// A browser is told why it was not admitted, without its body being read. Its
+// question beforehand takes no place.
+func TestRefusalsReachBrowsers(t *testing.T) {
+	for _, auth := range []bool{false, true} {
+		t.Run(fmt.Sprintf("authentication %t", auth), func(t *testing.T) {
+			r := newRig(t, &fakeLog{}, func(c *Config) {
+				c.Admission.MaxRequests = 1
+				c.Protocols.HTTP.Get().ServerConfig.CORS = configoptional.Some(confighttp.CORSConfig{AllowedOrigins: []string{"https://shop.example"}, AllowedHeaders: []string{"Password"}})
+				if auth {
+					c.Protocols.HTTP.Get().ServerConfig.Auth = requireHTTPAuth()
+				}
+			})
+			post := func(path, more string) answer {
+				c, err := net.Dial("tcp", r.servers.httpAddr.String())
+				require.NoError(t, err)
+				defer c.Close()
+				// Its body never comes.
+				_, err = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: weir\r\nOrigin: https://shop.example\r\nContent-Type: %s\r\nContent-Length: 1000000\r\nPassword: open sesame\r\n%s\r\n", path, contentProtobuf, more)
+				require.NoError(t, err)
+				return readAnswer(t, c)
+			}
+			held, refused := r.front.admission.enter()
+			require.Nil(t, refused)
+			ask := newRequest(t, http.MethodOptions, r.url(logsURLPath), nil)
+			ask.Header.Set("Origin", "https://shop.example")
+			ask.Header.Set("Access-Control-Request-Method", http.MethodPost)
+			assert.Equal(t, http.StatusNoContent, r.do(ask).code)
+			for _, encoding := range []string{"", "Content-Encoding: gzip\r\n", "Content-Encoding: snappy\r\n"} {
+				a := post(logsURLPath, encoding)
+				assert.Equal(t, 503, a.code)
+				assert.Equal(t, "1", a.header.Get("Retry-After"))
+				assert.Equal(t, "https://shop.example", a.header.Get("Access-Control-Allow-Origin"))
+				info, _ := details(t, a.status(t))
+				assert.Equal(t, "in_flight_requests", info.GetReason())
+			}
+			assert.EqualValues(t, 3, r.front.refusals.count(refusal.InFlightRequests, otlpwire.Logs, transportHTTP))
+			a := post("/elsewhere", "")
+			assert.Equal(t, 404, a.code)
+			assert.Equal(t, "https://shop.example", a.header.Get("Access-Control-Allow-Origin"))
+			held.leave()
+			r.front.admission.close()
+			a = post(logsURLPath, "")
+			assert.Equal(t, 503, a.code)
+			assert.Equal(t, "https://shop.example", a.header.Get("Access-Control-Allow-Origin"))
+			info, _ := details(t, a.status(t))
+			assert.Equal(t, "shutting_down", info.GetReason())
+			if auth { // who the client is comes first
+				req := newRequest(t, http.MethodPost, r.url(logsURLPath), []byte{1})
+				req.Header.Set("Origin", "https://shop.example")
+				assert.Equal(t, http.StatusUnauthorized, r.do(req).code)
+			}
+			r.atRest()
+		})
+	}
 }
 
 // A refusal that quotes what is not UTF-8 keeps its details on both transports.
