@@ -15,7 +15,7 @@ import (
 
 // Defaults of the two budgets. Where the process's memory is limited, a budget
 // that is not configured takes at most its share of that: the rest is for what
-// grpc-go holds of messages on their way, and for garbage. The measurements
+// grpc-go holds of messages on their way, for headers, and for garbage. The measurements
 // behind the numbers are in docs/performance.md.
 const (
 	defaultInFlight = 256 * MiB
@@ -91,8 +91,10 @@ func (c *Config) worstCase() Size {
 	return Size(sum)
 }
 
-// perRequest is what one request on its way holds beside the budgets: what
-// grpc-go has of its message, twice, or what a decompressor does.
+// perRequest is what one request on its way holds beside the budgets: a message
+// compressed and decompressed, or what a decompressor does. The copy of it that
+// goes to the log is charged to the budget before it is made. With oddly cut
+// frames the compressed one may take five quarters (streamLimit): 2¼ × in all.
 func (c *Config) perRequest() Size { return max(2*c.transportLimit(), window) }
 
 // memoryWarning says that the worst case does not fit, or "".
