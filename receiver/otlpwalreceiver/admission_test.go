@@ -213,13 +213,13 @@ func TestB02_BodyTimeout(t *testing.T) {
 // A commit that takes longer than the body may must not look like a slow body
 // or a client that has gone.
 func TestBodyTimeoutEndsWithTheBody(t *testing.T) {
-	const timeout = 100 * time.Millisecond
+	const timeout = time.Second
 	log := &fakeLog{}
 	log.set(func(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return &refusal.Error{Reason: refusal.Abandoned, Text: "gave up"}
-		case <-time.After(3 * timeout):
+		case <-time.After(timeout * 3 / 2):
 			return nil
 		}
 	})
@@ -261,7 +261,7 @@ func readAnswer(t testing.TB, c net.Conn) answer {
 
 // Slow clients cost request slots for a bounded time and next to no memory.
 func TestE05_DribblingClients(t *testing.T) {
-	const slots, timeout = 8, 500 * time.Millisecond
+	const slots, timeout = 8, 3 * time.Second
 	log := &fakeLog{}
 	r := newRig(t, log, func(c *Config) {
 		c.Admission.MaxRequests = slots

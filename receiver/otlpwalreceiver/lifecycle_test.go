@@ -4,11 +4,13 @@ package otlpwalreceiver
 
 import (
 	"context"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -443,12 +445,19 @@ func (g *generator) one(id receivertest.UniqueIDAttrVal) (signal, []byte) {
 	}
 }
 
+// freeAddress is an address nobody listens on. Its port is below the range that
+// outgoing connections use, so that none takes it until the test does.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "localhost:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	for range 100 {
+		address := net.JoinHostPort("localhost", strconv.Itoa(20000+rand.IntN(12000)))
+		if l, err := net.Listen("tcp", address); err == nil {
+			require.NoError(t, l.Close())
+			return address
+		}
+	}
+	t.Fatal("no free port on the loopback interface")
+	return ""
 }
 
 // Maintenance may begin while the log is still being registered: its passes
