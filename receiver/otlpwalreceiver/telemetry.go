@@ -288,12 +288,17 @@ func (t *telemetry) observe(r *walReceiver) error {
 	)
 }
 
-// forgetTenants stops counting tenants of which delivery knows nothing.
+// forgetTenants stops counting tenants of which neither the log has anything
+// unsettled, read or not, nor delivery knows anything. It takes the locks of
+// both.
 func (r *walReceiver) forgetTenants() {
 	if r.front.tenants == nil {
 		return
 	}
 	inLog := map[string]bool{}
+	for _, lane := range r.journal.Lanes() {
+		inLog[lane.Tenant] = true
+	}
 	lanes, _ := r.delivery.LaneStats()
 	for lane := range lanes {
 		inLog[lane.Tenant] = true

@@ -305,6 +305,25 @@ func TestTenantsAreForgottenOnlyWhenIdle(t *testing.T) {
 	assert.False(t, knows(table, "a"))
 }
 
+// A tenant whose first frames no reader has come to is in the log too.
+func TestF01_TenantThatDeliveryHasNotReadIsCounted(t *testing.T) {
+	tt := newMetrics(t)
+	n := newNode(t, nodeOptions{metrics: tt, change: func(c *Config) {
+		c.Tenant.MetadataKey, c.Tenant.Metrics = "x-tenant", true
+	}})
+	for _, step := range []func(context.Context, component.Host) error{n.recv.openLog, n.recv.maintain, n.recv.observe, n.recv.serve} {
+		require.NoError(t, step(t.Context(), n.host)) // all of a start but the delivery's
+	}
+	n.connect()
+	require.NoError(t, n.exportAs("acme", otlpwire.Logs, requestOf(t, otlpwire.Logs, 3)))
+	for range 3 {
+		assert.EqualValues(t, 3, sum(t, tt, "otelcol.wal.accepted.items", attribute.String("tenant", "acme")))
+		assert.Zero(t, nameless(t, tt, "otelcol.wal.accepted.items"))
+	}
+	n.disconnect()
+	require.NoError(t, n.recv.shutdown(t.Context()))
+}
+
 func knows(table *tenantTable, name string) bool {
 	parts, _ := table.parts(func(*tenantFigures) uint64 { return 0 })
 	_, known := parts[name]
