@@ -211,6 +211,35 @@ func TestB13_DerivedFromOtherKeys(t *testing.T) {
 	}
 }
 
+// The SDK keeps its limit of series for all of an instrument, minus the one of
+// those that are too many.
+func TestMoreTenantsThanSeries(t *testing.T) {
+	for _, c := range []struct {
+		tenants int
+		limit   string // OTEL_GO_X_CARDINALITY_LIMIT
+		warning string // "" = none
+	}{
+		{498, "", ""},
+		{499, "", "tenant.max_tenants: 499 allows 2000 series of a metric, and the OpenTelemetry SDK keeps 1999: "},
+		{499, "", "set tenant.max_tenants to at most 498, or the environment variable OTEL_GO_X_CARDINALITY_LIMIT to more than 2000"},
+		{499, " 2001 ", ""},
+		{499, "2000", "at most 498"},
+		{499, "many", "at most 498"}, // which the SDK reports, and takes for its default
+		{65536, "0", ""},
+		{65536, "-1", ""},
+	} {
+		t.Setenv(seriesLimitVariable, c.limit)
+		w := testConfig(func(cfg *Config) { cfg.Tenant.MetadataKey, cfg.Tenant.Metrics, cfg.Tenant.MaxTenants = "x-tenant", true, c.tenants }).warnings()
+		if c.warning == "" {
+			assert.Empty(t, w, "%+v", c)
+			continue
+		}
+		require.Len(t, w, 1, "%+v", c)
+		assert.Contains(t, w[0], c.warning)
+		assert.Empty(t, testConfig(func(cfg *Config) { cfg.Tenant.MaxTenants = c.tenants }).warnings())
+	}
+}
+
 func TestB13_ExplicitAndEnvironmentValuesReachTheLimit(t *testing.T) {
 	t.Setenv("LIMIT_WITH_UNIT", "3GiB")
 	t.Setenv("LIMIT_IN_BYTES", "3221225472")

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"time"
 
@@ -188,7 +187,6 @@ func (t *telemetry) observe(r *walReceiver) error {
 				if f.tenants != nil {
 					var forgotten uint64
 					parts, forgotten = f.tenants.parts(func(tenant *tenantFigures) uint64 { return tenant.refusals.count(reason, s, tr) })
-					maps.DeleteFunc(parts, func(_ string, n uint64) bool { return n == 0 })
 					rest += forgotten
 				}
 				byTenant(o, rest, parts, t.receiver,

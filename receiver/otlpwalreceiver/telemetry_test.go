@@ -24,6 +24,7 @@ import (
 
 	"github.com/otelweir/weir/barrier"
 	"github.com/otelweir/weir/internal/otlpwire"
+	"github.com/otelweir/weir/internal/refusal"
 	"github.com/otelweir/weir/receiver/otlpwalreceiver/internal/metadata"
 )
 
@@ -305,6 +306,51 @@ func TestTenantsAreForgottenOnlyWhenIdle(t *testing.T) {
 	assert.False(t, knows(table, "a"))
 }
 
+// A tenant has a series of an instrument once there is something to count.
+// Without a tenant there is one of every counter from the start.
+func TestF01_TenantsHaveNoSeriesOfNothing(t *testing.T) {
+	tt := newMetrics(t)
+	n := startNode(t, nodeOptions{metrics: tt, change: func(c *Config) {
+		c.Tenant.MetadataKey, c.Tenant.Metrics = "x-tenant", true
+	}})
+	series := func(name string) (named, nameless int) {
+		m, err := tt.GetMetric("otelcol.wal." + name)
+		require.NoError(t, err)
+		for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
+			if p.Attributes.HasValue("tenant") {
+				named++
+			} else {
+				nameless++
+			}
+		}
+		return named, nameless
+	}
+	want := map[string]int{
+		"accepted.items": len(signals), "accepted.size": len(signals), "settled.items": len(signals), "settled.size": len(signals),
+		"dead_letter.items": len(signals), "dead_letter.size": len(signals), "dropped.items": len(signals), "redelivered.items": len(signals),
+		"refusals": int(refusal.Count) * len(signals) * int(transports),
+	}
+	for name, nameless := range want {
+		got, without := series(name)
+		assert.Zero(t, got, name)
+		assert.Equal(t, nameless, without, name)
+	}
+	for _, tenant := range []string{"acme", "initech"} {
+		require.NoError(t, n.exportAs(tenant, otlpwire.Logs, requestOf(t, otlpwire.Logs, 3)))
+	}
+	eventually(t, "settled", func() bool { return sum(t, tt, "otelcol.wal.settled.items") == 6 })
+	for name, nameless := range want {
+		got, without := series(name)
+		if name == "refusals" {
+			assert.Zero(t, got, name)
+		} else {
+			assert.Equal(t, 2, got, name)
+		}
+		assert.Equal(t, nameless, without, name)
+	}
+	n.stop()
+}
+
 // A tenant whose first frames no reader has come to is in the log too.
 func TestF01_TenantThatDeliveryHasNotReadIsCounted(t *testing.T) {
 	tt := newMetrics(t)
@@ -325,9 +371,9 @@ func TestF01_TenantThatDeliveryHasNotReadIsCounted(t *testing.T) {
 }
 
 func knows(table *tenantTable, name string) bool {
-	parts, _ := table.parts(func(*tenantFigures) uint64 { return 0 })
-	_, known := parts[name]
-	return known
+	table.mu.RLock()
+	defer table.mu.RUnlock()
+	return table.byName[name] != nil
 }
 
 // The series of a counter without a tenant is what of it has no tenant, or has

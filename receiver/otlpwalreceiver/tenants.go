@@ -89,13 +89,16 @@ func (t *tenantTable) forget(inLog map[string]bool) {
 	}
 }
 
-// parts is a figure of every tenant, and of all that were forgotten together.
+// parts is a figure of every tenant of which it is not 0, and of all that were
+// forgotten together.
 func (t *tenantTable) parts(figure func(*tenantFigures) uint64) (parts map[string]uint64, forgotten uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	parts = make(map[string]uint64, len(t.byName))
+	parts = map[string]uint64{}
 	for name, f := range t.byName {
-		parts[name] = figure(f)
+		if n := figure(f); n > 0 {
+			parts[name] = n
+		}
 	}
 	return parts, figure(&t.gone)
 }
@@ -115,8 +118,8 @@ func (f *tenantFigures) add(more *tenantFigures) {
 // not what is left of a total: that would go down between two looks, which
 // nothing that only grows may.
 func byTenant(o metric.Int64Observer, rest uint64, parts map[string]uint64, attributes ...attribute.KeyValue) {
+	o.Observe(clamp(rest), metric.WithAttributes(attributes...))
 	for name, n := range parts {
 		o.Observe(clamp(n), metric.WithAttributes(append(attributes[:len(attributes):len(attributes)], attribute.String("tenant", name))...))
 	}
-	o.Observe(clamp(rest), metric.WithAttributes(attributes...))
 }

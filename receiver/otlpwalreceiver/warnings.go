@@ -2,7 +2,12 @@
 
 package otlpwalreceiver
 
-import "fmt"
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
 
 // warnings are the things that are allowed and that somebody will regret.
 // Start logs them.
@@ -20,5 +25,25 @@ func (c *Config) warnings() []string {
 		w = append(w, fmt.Sprintf("delivery.dead_letter_max_bytes: %s is less than wal.max_frame_size = %s: "+
 			"a larger frame that no pipeline takes cannot be set aside and blocks its lane", c.Delivery.DeadLetterMaxBytes, c.WAL.MaxFrameSize))
 	}
+	if series, limit := len(signals)*(c.Tenant.MaxTenants+1), seriesLimit(); c.Tenant.Metrics && limit > 0 && series >= limit {
+		w = append(w, fmt.Sprintf("tenant.metrics: tenant.max_tenants: %d allows %d series of a metric, and the OpenTelemetry SDK keeps %d: "+
+			"more become one without receiver and tenant (otel_metric_overflow), and what it shows is of no use; "+
+			"set tenant.max_tenants to at most %d, or the environment variable %s to more than %d",
+			c.Tenant.MaxTenants, series, limit-1, max((limit-1)/len(signals)-1, 0), seriesLimitVariable, series))
+	}
 	return w
+}
+
+const seriesLimitVariable = "OTEL_GO_X_CARDINALITY_LIMIT"
+
+// seriesLimit is how many series of one instrument the SDK keeps, the one of
+// those that are too many included; 0 or less = any number.
+// Source: go.opentelemetry.io/otel/sdk/metric, cardinalityLimitFromEnv and
+// limiter.Attributes. The Collector's configuration does not reach it.
+func seriesLimit() int {
+	n, err := strconv.Atoi(strings.TrimSpace(os.Getenv(seriesLimitVariable)))
+	if err != nil {
+		return 2000
+	}
+	return n
 }
