@@ -45,6 +45,11 @@ type Config struct {
 	// TenantKey is the client metadata key the tenant came under; it is
 	// restored under it. Empty = the tenant is not restored.
 	TenantKey string
+
+	// KeepLanes is how many lanes there may be before one of which nothing is
+	// left in the log is forgotten. What is counted by lane goes on when such a
+	// lane comes back.
+	KeepLanes int
 }
 
 // GroupConfig bounds what is merged into one Consume call. A single frame

@@ -117,6 +117,55 @@ func TestLaneIsForgottenWithItsLastFrame(t *testing.T) {
 	})
 }
 
+// TestF01_LanesAreKeptForTheirCounts: up to a bound a lane of which nothing is
+// left in the log counts on when it comes back, and every item is counted in
+// one place.
+func TestF01_LanesAreKeptForTheirCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Settings) { s.Config.KeepLanes = 60 })
+		r.p.setReact(func(*call) error { return nil })
+		leave := func() {
+			r.wait()
+			r.log.mu.Lock()
+			r.log.frames = r.log.frames[:0] // reclaimed
+			r.log.mu.Unlock()
+			require.Empty(t, r.Frontiers(), "nothing is outstanding")
+		}
+		look := func() (kept map[journal.Lane]SignalStats, forgotten uint64) {
+			kept, gone := r.LaneStats()
+			forgotten = gone[journal.KindLogs].Settled.Items
+			total := forgotten
+			for _, s := range kept {
+				total += s.Settled.Items
+			}
+			require.Equal(t, r.Stats().Signals[journal.KindLogs].Settled.Items, total)
+			return kept, forgotten
+		}
+		all := names("tenant", 100)
+		for _, n := range all {
+			r.logFrame(n, "a")
+		}
+		leave()
+		kept, forgotten := look()
+		require.Len(t, kept, 60)
+		require.EqualValues(t, 40, forgotten)
+		leave()
+		again, _ := look()
+		require.Equal(t, kept, again, "within the bound none is forgotten")
+
+		for id := range kept {
+			r.logFrame(id.Tenant, "b")
+		}
+		leave()
+		again, forgotten = look()
+		require.Len(t, again, 60)
+		require.EqualValues(t, 40, forgotten)
+		for id := range kept {
+			require.EqualValues(t, 2, again[id].Settled.Items, "%s counts on", id)
+		}
+	})
+}
+
 // TestD04_LaneForgottenWhileItsNextFrameIsMeasured: the main reader measures a
 // frame without the lock; a barrier whose ledger is older than the frame comes
 // in between.

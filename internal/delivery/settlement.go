@@ -171,8 +171,9 @@ func (d *Delivery) square(l *lane) {
 // nothing of the lane is outstanding. No frame at or after it has been
 // settled for good. The caller may keep the map.
 //
-// A lane of which the log needs nothing any more is forgotten on the way: one
-// that is not there is one of which nothing is outstanding.
+// A lane of which the log needs nothing any more is not among them: one that
+// is not there is one of which nothing is outstanding. It is forgotten on the
+// way if there are more than KeepLanes.
 func (d *Delivery) Frontiers() map[journal.Lane]journal.Position {
 	lanes := d.source.Lanes()
 	d.mu.Lock()
@@ -187,8 +188,10 @@ func (d *Delivery) Frontiers() map[journal.Lane]journal.Position {
 		d.square(l)
 		if _, inLog := m[id]; !inLog && l.forgettable(d.main) {
 			d.lose(l, uint64(l.counts.pending.Load()))
-			d.gone[id.Kind].add(l.counts.read())
-			delete(d.lanes, id)
+			if len(d.lanes) > d.cfg.KeepLanes {
+				d.gone[id.Kind].add(l.counts.read())
+				delete(d.lanes, id)
+			}
 			continue
 		}
 		m[id] = l.frontier(d.main)

@@ -82,8 +82,8 @@ func (d *Delivery) Stats() Stats {
 }
 
 // LaneStats are the same figures per lane, of the lanes there are, and what
-// those had counted that there were. A lane of which nothing is left in the log
-// is forgotten, and counts from 0 when it comes back.
+// those had counted that were forgotten (see Config.KeepLanes). Such a lane
+// counts from 0 when it comes back.
 func (d *Delivery) LaneStats() (lanes map[journal.Lane]SignalStats, forgotten map[journal.Kind]SignalStats) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

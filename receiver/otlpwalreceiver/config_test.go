@@ -229,7 +229,9 @@ func TestMoreTenantsThanSeries(t *testing.T) {
 		{65536, "-1", ""},
 	} {
 		t.Setenv(seriesLimitVariable, c.limit)
-		w := testConfig(func(cfg *Config) { cfg.Tenant.MetadataKey, cfg.Tenant.Metrics, cfg.Tenant.MaxTenants = "x-tenant", true, c.tenants }).warnings()
+		w := testConfig(func(cfg *Config) {
+			cfg.Tenant.MetadataKey, cfg.Tenant.Metrics, cfg.Tenant.MaxTenants = "x-tenant", true, c.tenants
+		}).warnings()
 		if c.warning == "" {
 			assert.Empty(t, w, "%+v", c)
 			continue

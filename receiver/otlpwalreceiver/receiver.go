@@ -295,6 +295,7 @@ func (r *walReceiver) deliveryConfig() delivery.Config {
 		DeadLetterMaxBytes: uint64(d.DeadLetterMaxBytes),
 		OnMissingPipeline:  missingPolicies[d.OnMissingPipeline],
 		TenantKey:          r.cfg.Tenant.MetadataKey,
+		KeepLanes:          len(signals) * r.cfg.keptTenants(),
 	}
 }
 

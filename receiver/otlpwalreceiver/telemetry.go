@@ -286,19 +286,14 @@ func (t *telemetry) observe(r *walReceiver) error {
 	)
 }
 
-// forgetTenants stops counting tenants of which neither the log has anything
-// unsettled, read or not, nor delivery knows anything. It takes the locks of
-// both.
+// forgetTenants has the table forget tenants of which the log has nothing
+// unsettled, read or not, if they are too many. It takes the journal lock.
 func (r *walReceiver) forgetTenants() {
 	if r.front.tenants == nil {
 		return
 	}
 	inLog := map[string]bool{}
 	for _, lane := range r.journal.Lanes() {
-		inLog[lane.Tenant] = true
-	}
-	lanes, _ := r.delivery.LaneStats()
-	for lane := range lanes {
 		inLog[lane.Tenant] = true
 	}
 	r.front.tenants.forget(inLog)

@@ -282,7 +282,9 @@ func TestTenantMetrics(t *testing.T) {
 	n.sink.set(nil)
 	eventually(t, "settled", func() bool { return sum(t, tt, "otelcol.wal.settled.items") == 7 })
 	conserved(t, tt)
-	// Tenants of which nothing is left are forgotten; the sums are not.
+	// Tenants of which nothing is left are forgotten if they are too many; the
+	// sums are not.
+	n.recv.front.tenants.kept = 0
 	n.recv.front.tenants.forget(nil)
 	n.recv.front.tenants.forget(nil)
 	assert.False(t, knows(n.recv.front.tenants, "acme"))
@@ -294,6 +296,7 @@ func TestTenantMetrics(t *testing.T) {
 
 func TestTenantsAreForgottenOnlyWhenIdle(t *testing.T) {
 	table := newTenantTable(testConfig(func(c *Config) { c.Tenant.Metrics = true }))
+	table.kept = 0
 	table.accept("a", otlpwire.Logs, 1, 10)
 	table.forget(nil)
 	assert.True(t, knows(table, "a"), "it sent since the last look")
@@ -361,6 +364,7 @@ func TestF01_TenantThatDeliveryHasNotReadIsCounted(t *testing.T) {
 		require.NoError(t, step(t.Context(), n.host)) // all of a start but the delivery's
 	}
 	n.connect()
+	n.recv.front.tenants.kept = 0
 	require.NoError(t, n.exportAs("acme", otlpwire.Logs, requestOf(t, otlpwire.Logs, 3)))
 	for range 3 {
 		assert.EqualValues(t, 3, sum(t, tt, "otelcol.wal.accepted.items", attribute.String("tenant", "acme")))
@@ -368,6 +372,86 @@ func TestF01_TenantThatDeliveryHasNotReadIsCounted(t *testing.T) {
 	}
 	n.disconnect()
 	require.NoError(t, n.recv.shutdown(t.Context()))
+}
+
+func TestTenantsAreKeptUpToABound(t *testing.T) {
+	config := func(tenants int) *Config {
+		return testConfig(func(c *Config) { c.Tenant.Metrics, c.Tenant.MaxTenants = true, tenants })
+	}
+	t.Setenv(seriesLimitVariable, "")
+	assert.Equal(t, 7, config(7).keptTenants())
+	assert.Equal(t, 498, config(1024).keptTenants())
+	t.Setenv(seriesLimitVariable, "0")
+	assert.Equal(t, maxKeptTenants, config(65536).keptTenants())
+	without := config(7)
+	without.Tenant.Metrics = false
+	assert.Zero(t, without.keptTenants())
+
+	table := newTenantTable(config(7))
+	for i := range 10 {
+		table.accept(fmt.Sprint("t", i), otlpwire.Logs, 1, 10)
+	}
+	items := func(f *tenantFigures) uint64 { return f.accepted[otlpwire.Logs].items.Load() }
+	for range 3 {
+		table.forget(nil)
+	}
+	parts, forgotten := table.parts(items)
+	assert.Len(t, parts, 7)
+	assert.EqualValues(t, 3, forgotten)
+	for name := range parts {
+		table.accept(name, otlpwire.Logs, 1, 10)
+		now, _ := table.parts(items)
+		assert.EqualValues(t, 2, now[name], "it counts on")
+	}
+}
+
+// A tenant comes back again and again after the log has nothing of it any more.
+// No series goes down or counts what another has: the sum of all increases is
+// what there was.
+func TestF01_TenantsThatComeBack(t *testing.T) {
+	tt := newMetrics(t)
+	n := startNode(t, nodeOptions{metrics: tt, change: func(c *Config) {
+		c.Tenant.MetadataKey, c.Tenant.Metrics = "x-tenant", true
+	}})
+	series := map[string]int64{}   // what each last showed
+	increase := map[string]int64{} // of an instrument, over all of its series
+	look := func() {
+		for _, name := range []string{
+			"accepted.items", "accepted.size", "settled.items", "settled.size", "dead_letter.items", "dropped.items", "redelivered.items", "refusals",
+		} {
+			m, err := tt.GetMetric("otelcol.wal." + name)
+			require.NoError(t, err)
+			for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
+				id := name + p.Attributes.Encoded(attribute.DefaultEncoder())
+				require.GreaterOrEqual(t, p.Value, series[id], id)
+				increase[name] += p.Value - series[id]
+				series[id] = p.Value
+			}
+		}
+	}
+	poison := consumererror.NewPermanent(errors.New("poison"))
+	for round := range int64(3) {
+		n.sink.set(nil)
+		require.NoError(t, n.exportAs("acme", otlpwire.Logs, requestOf(t, otlpwire.Logs, 3)))
+		require.Error(t, n.exportAs("acme", otlpwire.Logs, requestOfSize(t, 300<<10)))
+		eventually(t, "settled", func() bool { look(); return increase["settled.items"] == 3*(round+1) })
+		n.sink.set(poison)
+		require.NoError(t, n.exportAs("acme", otlpwire.Traces, requestOf(t, otlpwire.Traces, 2)))
+		eventually(t, "set aside", func() bool { look(); return increase["dead_letter.items"] == 2*(round+1) })
+		for range 2 { // the first records that all is settled, the second finds nothing in the log
+			require.NoError(t, (&maintainedLog{n.recv}).Barrier(t.Context(), barrier.Regular))
+		}
+		require.Empty(t, n.recv.journal.Lanes())
+		for range 3 {
+			look()
+		}
+		assert.Equal(t, 5*(round+1), increase["accepted.items"])
+		assert.Equal(t, 3*(round+1), increase["settled.items"])
+		assert.Equal(t, 2*(round+1), increase["dead_letter.items"])
+		assert.Equal(t, round+1, increase["refusals"])
+		conserved(t, tt)
+	}
+	n.stop()
 }
 
 func knows(table *tenantTable, name string) bool {

@@ -11,10 +11,33 @@ import (
 	"github.com/otelweir/weir/internal/refusal"
 )
 
+// maxKeptTenants bounds the memory that tenants of the past take: 1.5 KiB each
+// here, and less for their lanes in delivery.
+const maxKeptTenants = 4096
+
+// keptTenants is up to how many tenants go on to be counted by name when
+// nothing is left of them in the log: as many as there may be at once, but not
+// so many that they alone are too many series.
+func (c *Config) keptTenants() int {
+	if !c.Tenant.Metrics {
+		return 0
+	}
+	n := min(c.Tenant.MaxTenants, maxKeptTenants)
+	if limit := seriesLimit(); limit > 0 {
+		n = min(n, seriesTenants(limit))
+	}
+	return n
+}
+
 // tenantTable counts per tenant what the front counts in all, for
-// tenant.metrics. A tenant is in it from its first acknowledged request until
-// nothing is left of it in the log: senders cannot fill it with names.
+// tenant.metrics. A tenant is in it from its first acknowledged request on:
+// senders cannot fill it with names. When nothing is left of it in the log it
+// may be forgotten, and then counts from 0 when it comes back; what it had
+// counted is then counted without its name, so that whoever adds up the rates
+// of all series sees it twice. So that is done only beyond kept.
 type tenantTable struct {
+	kept int // tenants up to which none is forgotten
+
 	mu     sync.RWMutex              // counting holds it for reading
 	byName map[string]*tenantFigures // guarded by mu
 	gone   tenantFigures             // what forgotten tenants had counted; guarded by mu
@@ -32,7 +55,7 @@ func newTenantTable(c *Config) *tenantTable {
 	if !c.Tenant.Metrics {
 		return nil
 	}
-	return &tenantTable{byName: map[string]*tenantFigures{}}
+	return &tenantTable{kept: c.keptTenants(), byName: map[string]*tenantFigures{}}
 }
 
 // accept counts an acknowledged request.
@@ -71,8 +94,8 @@ func (t *tenantTable) count(name string, add func(*tenantFigures)) bool {
 	return f != nil
 }
 
-// forget drops tenants of which the log has nothing any more and that sent
-// nothing since the last call.
+// forget drops, of more than kept, tenants of which the log has nothing any
+// more and that sent nothing since the last call.
 func (t *tenantTable) forget(inLog map[string]bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +104,7 @@ func (t *tenantTable) forget(inLog map[string]bool) {
 		for s := range f.accepted {
 			now += f.accepted[s].items.Load()
 		}
-		if now == f.seen && !inLog[name] {
+		if now == f.seen && !inLog[name] && len(t.byName) > t.kept {
 			t.gone.add(f)
 			delete(t.byName, name)
 		}

@@ -29,7 +29,7 @@ func (c *Config) warnings() []string {
 		w = append(w, fmt.Sprintf("tenant.metrics: tenant.max_tenants: %d allows %d series of a metric, and the OpenTelemetry SDK keeps %d: "+
 			"more become one without receiver and tenant (otel_metric_overflow), and what it shows is of no use; "+
 			"set tenant.max_tenants to at most %d, or the environment variable %s to more than %d",
-			c.Tenant.MaxTenants, series, limit-1, max((limit-1)/len(signals)-1, 0), seriesLimitVariable, series))
+			c.Tenant.MaxTenants, series, limit-1, seriesTenants(limit), seriesLimitVariable, series))
 	}
 	return w
 }
@@ -47,3 +47,6 @@ func seriesLimit() int {
 	}
 	return n
 }
+
+// seriesTenants is how many tenants with all signals fit into limit.
+func seriesTenants(limit int) int { return max((limit-1)/len(signals)-1, 0) }
