@@ -63,12 +63,12 @@ func (c *Coordinator) observeFloor() {
 	switch {
 	case len(pinned) > 0:
 		slices.SortFunc(pinned, byFirst)
-		next = floorAt(FloorPinned, pinned[0], durable)
+		next = c.floorAt(FloorPinned, pinned[0], durable)
 		for _, l := range pinned[1:] {
 			next.Lanes = append(next.Lanes, l.Lane.String())
 		}
 	case len(held) > 0:
-		next = floorAt(FloorMin, slices.MinFunc(held, byFirst), durable)
+		next = c.floorAt(FloorMin, slices.MinFunc(held, byFirst), durable)
 	}
 	before := c.floor.Swap(&next)
 	fields := []zap.Field{
@@ -86,9 +86,9 @@ func (c *Coordinator) observeFloor() {
 
 func byFirst(a, b journal.LaneInfo) int { return cmp.Compare(a.First, b.First) }
 
-func floorAt(state string, l journal.LaneInfo, durable journal.Position) barrier.FloorStatus {
+func (c *Coordinator) floorAt(state string, l journal.LaneInfo, durable journal.Position) barrier.FloorStatus {
 	return barrier.FloorStatus{
-		State: state, Position: barrier.Position(l.First), LagBytes: durable - l.First, LagSegments: l.Segments,
+		State: state, Position: barrier.Position(l.First), LagBytes: durable - l.First, LagSegments: c.Journal.SegmentsFrom(l.First),
 		Lanes: []string{l.Lane.String()},
 	}
 }

@@ -66,11 +66,14 @@ func TestD02_LaggingLaneHoldsExactlyItsSegments(t *testing.T) {
 	r.barrier()
 	assert.Equal(t, 3, r.housekeep())
 	assert.Equal(t, []journal.Position{held1, held2, current}, r.segments())
+	assert.Equal(t, barrier.Position(held1), r.c.Floor().Position)
+	assert.Equal(t, 3, r.c.Floor().LagSegments, "to the end of the log, not only what the lane holds")
 
 	r.sink.settle(slow, held1+1)
 	r.barrier()
 	r.housekeep()
 	assert.Equal(t, []journal.Position{held2, current}, r.segments())
+	assert.Equal(t, 2, r.c.Floor().LagSegments)
 
 	r.reopen() // the holes are explained
 	assert.Equal(t, []journal.Position{held2, current}, r.segments())

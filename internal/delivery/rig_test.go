@@ -111,7 +111,7 @@ func (m *memLog) Lanes() []journal.LaneInfo {
 		if !ok {
 			i = len(out)
 			at[id] = i
-			out = append(out, journal.LaneInfo{Lane: id, First: f.Position, Horizon: m.horizon[id], Oldest: f.Received, Segments: 1})
+			out = append(out, journal.LaneInfo{Lane: id, First: f.Position, Horizon: m.horizon[id], Oldest: f.Received})
 		}
 		out[i].Last = f.Position
 	}

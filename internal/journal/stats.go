@@ -126,6 +126,21 @@ func (j *Journal) Segments() []SegmentInfo {
 	return infos
 }
 
+// SegmentsFrom is how many surviving segments reach p or beyond it, the current
+// one included. It takes the lock. O(segments from p on).
+func (j *Journal) SegmentsFrom(p Position) (n int) {
+	j.Lock()
+	defer j.Unlock()
+	segments := j.ledger.segments
+	i := sort.Search(len(segments), func(i int) bool { return segments[i].id.base > p })
+	for _, s := range segments[max(i-1, 0):] {
+		if s.state != segmentGone && (!s.closed || s.end > p) {
+			n++
+		}
+	}
+	return n
+}
+
 // LaneInfo is one lane of the ledger.
 type LaneInfo struct {
 	Lane
@@ -133,7 +148,6 @@ type LaneInfo struct {
 	// its last frame in the log. A lane is settled when Last < Horizon.
 	First, Last, Horizon Position
 	Oldest               int64 // received, unix ns, in the oldest segment that the lane holds
-	Segments             int   // that the lane holds
 }
 
 // Lanes describes every lane that holds a segment. It takes the lock.
@@ -148,7 +162,7 @@ func (j *Journal) Lanes() []LaneInfo {
 		first, last := ln.unsettled[ln.head], ln.unsettled[len(ln.unsettled)-1]
 		infos = append(infos, LaneInfo{
 			Lane: ln.Lane, First: ln.first(), Last: last.share().last, Horizon: ln.horizon,
-			Oldest: first.segment.firstReceived, Segments: len(ln.unsettled) - ln.head,
+			Oldest: first.segment.firstReceived,
 		})
 	}
 	return infos
