@@ -374,6 +374,17 @@ func TestF01_TenantThatDeliveryHasNotReadIsCounted(t *testing.T) {
 	require.NoError(t, n.recv.shutdown(t.Context()))
 }
 
+// A request that the disk failed is counted where there is a series from the
+// start, also of a tenant that is known: WeirSyncFailing wants its increase.
+func TestF06_DiskErrorsAreNoTenants(t *testing.T) {
+	table := newTenantTable(testConfig(func(c *Config) { c.Tenant.Metrics = true }))
+	table.accept("acme", otlpwire.Logs, 1, 10)
+	for reason := range refusal.Count {
+		disk := reason == refusal.SyncIO || reason == refusal.AppendIO
+		assert.Equal(t, !disk, table.refuse("acme", reason, otlpwire.Logs, transportGRPC), reason)
+	}
+}
+
 func TestTenantsAreKeptUpToABound(t *testing.T) {
 	config := func(tenants int) *Config {
 		return testConfig(func(c *Config) { c.Tenant.Metrics, c.Tenant.MaxTenants = true, tenants })

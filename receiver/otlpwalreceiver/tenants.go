@@ -78,9 +78,10 @@ func (t *tenantTable) accept(name string, s signal, items, bytes uint64) {
 }
 
 // refuse counts a refused request of a tenant that is known, and reports
-// whether it is.
+// whether it did. A failing disk is no tenant's: that is counted where there is
+// a series from the start, so that an alert sees the first.
 func (t *tenantTable) refuse(name string, reason refusal.Reason, s signal, tr transport) bool {
-	return t != nil && t.count(name, func(f *tenantFigures) { f.refusals.add(reason, s, tr) })
+	return t != nil && reason != refusal.SyncIO && reason != refusal.AppendIO && t.count(name, func(f *tenantFigures) { f.refusals.add(reason, s, tr) })
 }
 
 // count calls add for a tenant that is known, and reports whether it is.

@@ -163,8 +163,36 @@ func keepsReceiver(expr string) error {
 	return nil
 }
 
+// seesTheFirst says where an expression wants the growth of a series that its
+// first failure makes: rate and increase do not see that one.
+func seesTheFirst(expr string) error {
+	tree, err := parser.NewParser(parser.Options{}).ParseExpr(expr)
+	if err != nil {
+		return fmt.Errorf("%s: %w", expr, err)
+	}
+	var bad []string
+	parser.Inspect(tree, func(n parser.Node, _ []parser.Node) error {
+		if c, ok := n.(*parser.Call); ok && (c.Func.Name == "rate" || c.Func.Name == "increase") {
+			parser.Inspect(c, func(n parser.Node, _ []parser.Node) error {
+				if v, ok := n.(*parser.VectorSelector); ok && slices.ContainsFunc(v.LabelMatchers, func(m *labels.Matcher) bool {
+					return m.Name == "outcome" && !m.Matches("success")
+				}) {
+					bad = append(bad, c.String())
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+	if bad != nil {
+		return fmt.Errorf("%s: the first failure is not seen by %s", expr, strings.Join(bad, "; "))
+	}
+	return nil
+}
+
 // TestF06_Alerts: every alert parses, speaks of metrics, labels and values that
-// exist, names the log it is about, and has a section in the runbook.
+// exist, names the log it is about, sees a first failure, and has a section in
+// the runbook.
 func TestF06_Alerts(t *testing.T) {
 	all := registry(t)
 	groups, errs := rulefmt.ParseFile(root+"deploy/prometheus/alerts.yaml", false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
@@ -177,6 +205,7 @@ func TestF06_Alerts(t *testing.T) {
 			n++
 			require.NoError(t, check(all, r.Expr), r.Alert)
 			require.NoError(t, keepsReceiver(r.Expr), r.Alert)
+			require.NoError(t, seesTheFirst(r.Expr), r.Alert)
 			require.Contains(t, r.Annotations["summary"], "{{ $labels.receiver }} on {{ $labels.instance }}", r.Alert)
 			require.Equal(t, "docs/operations.md#"+strings.ToLower(r.Alert), r.Annotations["runbook"])
 			require.Regexp(t, regexp.MustCompile(`(?m)^#+ `+r.Alert+`$`), string(runbook), "a section for %s", r.Alert)
@@ -213,6 +242,7 @@ func TestF06_Dashboard(t *testing.T) {
 		for _, q := range p.Targets {
 			n++
 			require.NoError(t, check(all, grafana.Replace(q.Expr)), p.Title)
+			require.NoError(t, seesTheFirst(grafana.Replace(q.Expr)), p.Title)
 			for _, selector := range choice.FindAllStringSubmatch(q.Expr, -1) {
 				require.NotEmpty(t, selector[1], "%s: %s", p.Title, q.Expr)
 			}
@@ -245,6 +275,12 @@ func TestCheck(t *testing.T) {
 		`a_b and on (instance) a_b`: false, `a_b and on (instance, receiver) a_b`: true, `a_b and a_b`: true, `a_b / ignoring (receiver) a_b`: false,
 	} {
 		require.Equal(t, keeps, keepsReceiver(expr) == nil, expr)
+	}
+	for expr, sees := range map[string]bool{
+		`sum(increase(a_b{outcome="failure"}[5m]))`: false, `rate(a_b{outcome!="success"}[5m])`: false,
+		`increase(a_b{outcome="success"}[5m])`: true, `rate(a_b[5m])`: true, `a_b{outcome="failure"}`: true,
+	} {
+		require.Equal(t, sees, seesTheFirst(expr) == nil, expr)
 	}
 }
 
