@@ -920,7 +920,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.WalHousekeepingHorizonRemaining, err = builder.meter.Int64ObservableGauge(
 		"otelcol.wal.housekeeping.horizon.remaining",
-		metric.WithDescription("Closed segments that the last pass could not reclaim because a lane has not settled them. [Alpha]"),
+		metric.WithDescription("Closed segments that cannot be reclaimed because a lane has not settled them. [Alpha]"),
 		metric.WithUnit("{segment}"),
 	)
 	errs = errors.Join(errs, err)

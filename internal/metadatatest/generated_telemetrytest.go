@@ -322,7 +322,7 @@ func AssertEqualWalGroupSize(t *testing.T, tt *componenttest.Telemetry, dps []me
 func AssertEqualWalHousekeepingHorizonRemaining(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol.wal.housekeeping.horizon.remaining",
-		Description: "Closed segments that the last pass could not reclaim because a lane has not settled them. [Alpha]",
+		Description: "Closed segments that cannot be reclaimed because a lane has not settled them. [Alpha]",
 		Unit:        "{segment}",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,

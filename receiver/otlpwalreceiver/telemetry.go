@@ -227,7 +227,7 @@ func (t *telemetry) observe(r *walReceiver) error {
 		b.RegisterWalCapacityRemainingCallback(t.gauge(func() int64 { return clamp(limit - min(stats().Unreclaimed, limit)) })),
 		b.RegisterWalUnreclaimedAgeCallback(func(_ context.Context, o metric.Float64Observer) error {
 			if s := stats(); s.Unreclaimed > 0 && s.OldestReceived != 0 {
-				o.Observe(time.Since(time.Unix(0, s.OldestReceived)).Seconds(), t.self)
+				o.Observe(ageOf(s.OldestReceived), t.self)
 			}
 			return nil
 		}),
@@ -313,6 +313,10 @@ func pinnedLanes(f barrier.FloorStatus) int64 {
 	}
 	return int64(len(f.Lanes))
 }
+
+// ageOf is how many seconds ago it was received, in unix ns; 0 when the clock
+// went back meanwhile.
+func ageOf(received int64) float64 { return max(time.Since(time.Unix(0, received)).Seconds(), 0) }
 
 // clamp makes a metric's value of n: a limit may be configured larger than any.
 func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

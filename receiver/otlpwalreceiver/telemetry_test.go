@@ -224,6 +224,11 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	}))
 }
 
+func TestF01_AgeAfterTheClockWentBack(t *testing.T) {
+	assert.Zero(t, ageOf(time.Now().Add(time.Hour).UnixNano()))
+	assert.GreaterOrEqual(t, ageOf(time.Now().Add(-time.Hour).UnixNano()), 3600.0)
+}
+
 func TestLimitsBeyondAnyMetricAreClamped(t *testing.T) {
 	assert.EqualValues(t, math.MaxInt64, clamp(math.MaxUint64))
 	assert.EqualValues(t, 7, clamp(7))

@@ -253,7 +253,7 @@ func TestPageSays(t *testing.T) {
 		{"healthy", []string{"Accepting 421 MiB of 1.0 GiB are kept", "Room left 603 MiB", "Retry-After 8 s what a refusal would advise", "Oldest waiting 42 s", "3 closed of at most 24", "The slowest lane is 61 MiB (1 segment) behind: logs."}},
 		{"refusing", []string{"Refusing: byte limit reached", "Room left 2.9 KiB below the byte limit", "told to come back in 41 s. It has been so for 4 min 11 s", "Last refusal: wal backpressure: bytes: unreclaimed 1073738824 + frame 4096", "advised to senders now", "waiting to retry tried 214 times, again in 6 s", "connection refused"}},
 		{"terminal", []string{"Stopped: restart needed", "below the limit, but nothing is taken", "First cause: install segment", "input/output error.", "Retry-After none", "9 sealed after a failed write"}},
-		{"volume_full", []string{"Volume full", "Room left 603 MiB below the limit, but the volume is full", "no space left on device. Next attempt: in 8 s."}},
+		{"volume_full", []string{"Volume full", "Room left 603 MiB below the limit, but the volume is full", "no space left on device. Next attempt: in 8 s.", "Retry-After 8 s advised until the next attempt to begin a segment"}},
 		{"settled", []string{"Oldest waiting – everything is settled"}},
 		{"one_waits", []string{"One lane is not being delivered; what arrives is kept", "Oldest waiting 3 min"}},
 		{"unread", []string{"Oldest waiting 42 s since it was received"}},

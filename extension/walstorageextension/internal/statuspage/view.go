@@ -137,6 +137,8 @@ func newLogView(l *Log, slug string, now time.Time) logView {
 		delay, hint = "none", "no delay would help"
 	case s.Latch.Refusing:
 		hint = "advised to senders now"
+	case s.Rotation.NextTry.After(now):
+		delay, hint = retryAfter(s.Rotation.NextTry.Sub(now)), "advised until the next attempt to begin a segment"
 	}
 	oldest, waiting := oldestUnsettled(s), "since it was received"
 	if oldest.IsZero() {
