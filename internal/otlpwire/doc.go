@@ -21,6 +21,7 @@
 //	flat.go        messages taken in one step
 //	estimate.go    what Go's allocator makes of strings and growing slices
 //	references.go  string-table references of profiles, which pdata resolves
+//	json.go        whether pdata decodes JSON, before it does
 //
 // The package must never allocate on success, keep the payload, or panic on
 // any input.

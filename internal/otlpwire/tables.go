@@ -436,6 +436,78 @@ var layouts = [...]layout{
 	}},
 }
 
+// forms are those of the scalars in JSON by the field's name, which means the
+// same in all messages. Of the others, varints and fixed64 are uint64, fixed32
+// are uint32, text is a string.
+var forms = map[string]form{
+	"bool_value":   formBool,
+	"is_monotonic": formBool,
+
+	"dropped_attributes_count": formUint32,
+	"dropped_events_count":     formUint32,
+	"dropped_links_count":      formUint32,
+	"flags":                    formUint32,
+
+	"offset":                formInt32,
+	"scale":                 formInt32,
+	"key_strindex":          formInt32,
+	"string_value_strindex": formInt32,
+	"type_strindex":         formInt32,
+	"unit_strindex":         formInt32,
+	"filename_strindex":     formInt32,
+	"name_strindex":         formInt32,
+	"system_name_strindex":  formInt32,
+	"function_index":        formInt32,
+	"link_index":            formInt32,
+	"mapping_index":         formInt32,
+	"stack_index":           formInt32,
+	"attribute_indices":     formInt32,
+	"location_indices":      formInt32,
+
+	"int_value":  formInt64,
+	"as_int":     formInt64,
+	"values":     formInt64,
+	"period":     formInt64,
+	"line":       formInt64,
+	"column":     formInt64,
+	"start_line": formInt64,
+
+	"double_value":    formDouble,
+	"as_double":       formDouble,
+	"sum":             formDouble,
+	"min":             formDouble,
+	"max":             formDouble,
+	"zero_threshold":  formDouble,
+	"quantile":        formDouble,
+	"value":           formDouble,
+	"explicit_bounds": formDouble,
+
+	"bytes_value":      formBytes,
+	"original_payload": formBytes,
+
+	"severity_number":         formEnum,
+	"kind":                    formEnum,
+	"code":                    formEnum,
+	"aggregation_temporality": formEnum,
+}
+
+// enums are the names that pdata takes for the values of a field; TRACE is with
+// a space.
+var enums = map[string][]string{
+	"severity_number": {
+		"SEVERITY_NUMBER_UNSPECIFIED",
+		"SEVERITY_NUMBER_TRACE ", "SEVERITY_NUMBER_TRACE2", "SEVERITY_NUMBER_TRACE3", "SEVERITY_NUMBER_TRACE4",
+		"SEVERITY_NUMBER_DEBUG", "SEVERITY_NUMBER_DEBUG2", "SEVERITY_NUMBER_DEBUG3", "SEVERITY_NUMBER_DEBUG4",
+		"SEVERITY_NUMBER_INFO", "SEVERITY_NUMBER_INFO2", "SEVERITY_NUMBER_INFO3", "SEVERITY_NUMBER_INFO4",
+		"SEVERITY_NUMBER_WARN", "SEVERITY_NUMBER_WARN2", "SEVERITY_NUMBER_WARN3", "SEVERITY_NUMBER_WARN4",
+		"SEVERITY_NUMBER_ERROR", "SEVERITY_NUMBER_ERROR2", "SEVERITY_NUMBER_ERROR3", "SEVERITY_NUMBER_ERROR4",
+		"SEVERITY_NUMBER_FATAL", "SEVERITY_NUMBER_FATAL2", "SEVERITY_NUMBER_FATAL3", "SEVERITY_NUMBER_FATAL4",
+	},
+	"kind":                    {"SPAN_KIND_UNSPECIFIED", "SPAN_KIND_INTERNAL", "SPAN_KIND_SERVER", "SPAN_KIND_CLIENT", "SPAN_KIND_PRODUCER", "SPAN_KIND_CONSUMER"},
+	"code":                    {"STATUS_CODE_UNSET", "STATUS_CODE_OK", "STATUS_CODE_ERROR"},
+	"aggregation_temporality": {"AGGREGATION_TEMPORALITY_UNSPECIFIED", "AGGREGATION_TEMPORALITY_DELTA", "AGGREGATION_TEMPORALITY_CUMULATIVE"},
+}
+
 // cost is the oneof wrapper's size.
 func (n note) cost() uint16 {
 	switch n {
