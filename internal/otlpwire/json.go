@@ -60,24 +60,7 @@ func init() {
 }
 
 func newJSONField(f *field) jsonField {
-	j := jsonField{field: f, of: f.of}
-	known := false
-	switch f.kind {
-	case embedded, pointer, pointers, values:
-		j.form, known = formMessage, true
-	case texts:
-		j.form, known = formString, true
-	case id:
-		j.form, known = formID, true
-	default:
-		j.form, known = forms[f.name]
-	}
-	if !known {
-		j.form = map[kind]form{fixed32: formUint32, text: formString}[f.kind]
-		if f.kind != fixed32 && f.kind != text {
-			j.form = formUint64
-		}
-	}
+	j := jsonField{field: f, form: formOf(f), of: f.of}
 	switch f.kind {
 	case pointers, values, texts, packedVarint, packedFixed64:
 		j.list = true
@@ -89,6 +72,25 @@ func newJSONField(f *field) jsonField {
 		}
 	}
 	return j
+}
+
+func formOf(f *field) form {
+	if f.kind >= embedded {
+		return formMessage
+	}
+	if f.kind == id {
+		return formID
+	}
+	if form, ok := forms[f.name]; ok {
+		return form
+	}
+	switch f.kind {
+	case text, texts:
+		return formString
+	case fixed32:
+		return formUint32
+	}
+	return formUint64
 }
 
 func lowerCamel(name string) string {
@@ -298,7 +300,7 @@ func (c *jsonCheck) one(f *jsonField, pos int) (int, *Error) {
 	digits := c.data[pos:next]
 	switch {
 	case f.form == formDouble:
-		if !integer && !isFloat(digits, 64) {
+		if (!integer || len(digits) > maxFloatDigits) && !isFloat(digits, 64) {
 			return c.malformed("the number is out of range", pos)
 		}
 	case !integer:
@@ -308,6 +310,9 @@ func (c *jsonCheck) one(f *jsonField, pos int) (int, *Error) {
 	}
 	return next, nil
 }
+
+// maxFloatDigits is how many digits a float64 always takes before the point.
+const maxFloatDigits = 308
 
 // inRange says what jsoniter makes of an integer that is not in quotes. It
 // tells an overflow by the value getting smaller, which it does not always.

@@ -5,6 +5,7 @@ package otlpwalreceiver
 import (
 	"fmt"
 
+	"github.com/otelweir/weir/internal/otlpwire"
 	"github.com/otelweir/weir/internal/refusal"
 )
 
@@ -28,6 +29,9 @@ func (f *front) jsonToProto(r *request) *refusal.Error {
 	decoded := shape.decodedSize(len(r.payload))
 	if decoded > maxDensity*len(r.payload) && decoded > freeDensity {
 		return invalidPayload(fmt.Errorf("JSON of %d bytes would decode to about %d, more than %d times as much", len(r.payload), decoded, maxDensity))
+	}
+	if err := otlpwire.CheckJSON(otlpwire.Signal(r.signal), r.payload, maxJSONDepth(f.maxNesting)); err != nil {
+		return invalidPayload(err)
 	}
 	// It grows the request's own charge: a request that is alone is never
 	// refused for lack of memory, or it would be for ever.
@@ -77,7 +81,7 @@ const (
 )
 
 // decodedSize is an upper bound of what JSON of this shape and length decodes
-// to.
+// to, if otlpwire.CheckJSON accepts it.
 func (s jsonShape) decodedSize(length int) int {
 	return s.elements*elementSize + s.objects*objectSize + s.commas*commaSize + length
 }
