@@ -265,6 +265,59 @@ func TestE03_JSONThatWouldBlowUpIsRefusedBeforeItIsDecoded(t *testing.T) {
 	r.atRest()
 }
 
+// After its first error pdata's JSON decoder no longer knows where it is, and
+// makes an element of each ",1" that follows, wherever it stands. So it is given
+// nothing that it would report an error on.
+func TestE03_JSONThatTheDecoderWouldLoseItsPlaceInIsRefused(t *testing.T) {
+	log := &fakeLog{}
+	r := newRig(t, log, nil)
+	fill := strings.Repeat(",1", 1<<20) // some 200 MiB, read as elements
+	patterns := map[string]string{
+		"elements of another type": `[1FILL]`,
+		"inside a string":          `["FILL"]`,
+		"name within a value":      `[{"FIELD":{"FILL":1}}]`,
+		"name after a fraction":    `[{"FIELD":1.5,"FILL":0}]`,
+		"name after a bool":        `[{"FIELD":true,"FILL":0}]`,
+		"name after an overflow":   `[{"FIELD":"99999999999999999999","FILL":0}]`,
+		"name after an exponent":   `[{"FIELD":1e1,"FILL":0}]`,
+		"name after an empty one":  `[{"":1,"FILL":0}]`,
+		"after an unknown number":  `[{"unknown":1e999,"FILL":0}]`,
+		"in an unknown field":      `[{"unknown":[01FILL]}]`,
+		"string after an object":   `[{}"FILL"]`,
+		"no array":                 `"FILL"`,
+		"an object for the array":  `{"FILL":1}`,
+	}
+	for place, c := range map[string]struct {
+		s           signal
+		field       string // of the element, no string and no message
+		open, close string
+	}{
+		"resources":   {otlpwire.Traces, "deprecatedScopeSpans", `{"resourceSpans":`, `}`},
+		"attributes":  {otlpwire.Traces, "keyStrindex", `{"resourceSpans":[{"resource":{"attributes":`, `}}]}`},
+		"spans":       {otlpwire.Traces, "startTimeUnixNano", `{"resourceSpans":[{"scopeSpans":[{"spans":`, `}]}]}`},
+		"log records": {otlpwire.Logs, "time_unix_nano", `{"resource_logs":[{"scope_logs":[{"log_records":`, `}]}]}`},
+		"values":      {otlpwire.Logs, "intValue", `{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"arrayValue":{"values":`, `}}}]}]}]}`},
+		"points":      {otlpwire.Metrics, "count", `{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"histogram":{"dataPoints":`, `}}]}]}]}`},
+		"samples":     {otlpwire.Profiles, "stackIndex", `{"resourceProfiles":[{"scopeProfiles":[{"profiles":[{"samples":`, `}]}]}]}`},
+	} {
+		for name, pattern := range patterns {
+			t.Run(place+" "+name, func(t *testing.T) {
+				body := []byte(strings.NewReplacer("FIELD", c.field, "FILL", fill).Replace(c.open + pattern + c.close))
+				var a answer
+				before := heapLive()
+				peak := heapPeak(func() { a = r.post(c.s, contentJSON, body) })
+				assert.Less(t, float64(int64(peak)-before), 16*float64(len(body)), "heap")
+				assert.Equal(t, 400, a.code)
+				info, _ := details(t, a.status(t))
+				assert.Equal(t, "invalid_payload", info.GetReason())
+				assert.Regexp(t, `^invalid payload: malformed: byte \d+, Export\w+ServiceRequest\.\w+.*: `, a.status(t).GetMessage())
+			})
+		}
+	}
+	assert.Empty(t, log.take())
+	r.atRest()
+}
+
 // Converting JSON may cost more than the whole budget: alone it is done all the
 // same, and nothing of it stays charged.
 func TestE01_LoneJSONRequestIsNeverShortOfMemory(t *testing.T) {
