@@ -198,7 +198,7 @@ func (g *generator) mutateJSON(data []byte) []byte {
 }
 
 func TestE06_CheckJSONAgreesWithPdata(t *testing.T) {
-	const n = 20_000
+	const n = 8_000
 	for _, s := range signals {
 		t.Run(s.name, func(t *testing.T) {
 			g := newGenerator(4)

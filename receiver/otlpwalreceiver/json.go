@@ -30,7 +30,7 @@ func (f *front) jsonToProto(r *request) *refusal.Error {
 	if decoded > maxDensity*len(r.payload) && decoded > freeDensity {
 		return invalidPayload(fmt.Errorf("JSON of %d bytes would decode to about %d, more than %d times as much", len(r.payload), decoded, maxDensity))
 	}
-	if err := otlpwire.CheckJSON(otlpwire.Signal(r.signal), r.payload, maxJSONDepth(f.maxNesting)); err != nil {
+	if err := otlpwire.CheckJSON(r.signal, r.payload, maxJSONDepth(f.maxNesting)); err != nil {
 		return invalidPayload(err)
 	}
 	// It grows the request's own charge: a request that is alone is never
