@@ -22,24 +22,37 @@ import (
 // nothing counts them, each has its own allocation and its place in a list, and
 // padding stays in the buffer while flow control gives its window back. A
 // client that sends one byte per frame, padded, would make one request hold as
-// much as it likes. So what the DATA frames of a stream cost is summed up where
-// they come from the connection, and a connection with a stream that costs too
-// much is closed.
+// much as it likes. So what the DATA frames of a stream cost beside their bytes,
+// which flow control and the limit of a message bound, is summed up where they
+// come from the connection, and a connection with a stream that costs too much
+// is closed.
 
 // smallFrame is what a frame from no pool costs beside its length.
 const smallFrame = 64
 
-// streamSlack is what a stream may cost beyond five quarters of the largest
-// message: what HTTP/2's first window lets through in any shape.
+// streamSlack is what a stream may cost in any case.
 const streamSlack = 64 << 10
 
-// streamLimit is what the frames of a stream may cost where messages have up to
-// max bytes.
-func streamLimit(max Size) int64 { return int64(max) + int64(max)/4 + streamSlack }
+// streamLimit is what the frames of a stream may cost beside their bytes where
+// messages have up to max bytes. Buffers are less than a quarter larger than
+// ordinary frames.
+func streamLimit(max Size) int64 { return int64(max)/4 + streamSlack }
 
-// frameCost is what grpc-go holds for a DATA frame of n bytes, padding
+// maxPadding is the most that padding takes of a frame, its length included.
+const maxPadding = 256
+
+// frameCost is what grpc-go holds for a DATA frame beside its bytes.
+func frameCost(h frameHeader) int64 {
+	cost := frameBuffer(h.length) - int64(h.length)
+	if h.flags.Has(http2.FlagDataPadded) {
+		cost += maxPadding
+	}
+	return cost
+}
+
+// frameBuffer is what grpc-go takes for a DATA frame of n bytes, padding
 // included.
-func frameCost(n int) int64 {
+func frameBuffer(n int) int64 {
 	if mem.IsBelowBufferPoolingThreshold(n) {
 		return int64(n) + smallFrame
 	}
@@ -47,8 +60,8 @@ func frameCost(n int) int64 {
 	return int64((n + step - 1) / step * step)
 }
 
-// watched are transport credentials whose connections end when a stream costs
-// more than limit.
+// watched are transport credentials whose connections end when the frames of a
+// stream cost more than limit.
 type watched struct {
 	credentials.TransportCredentials // nil: no TLS
 	limit                            int64
@@ -212,6 +225,10 @@ func (h frameHeader) ends() bool {
 	return false
 }
 
+// goAways is how many GOAWAY frames grpc-go sends before it lets a connection
+// drain. Streams that come after that are dropped without an answer.
+const goAways = 2
+
 // streamCosts sums up what the DATA frames of each stream cost.
 type streamCosts struct {
 	limit int64
@@ -220,8 +237,9 @@ type streamCosts struct {
 	mu sync.Mutex
 	// open are the streams that neither side has ended. DATA of others is
 	// dropped by grpc-go, which also bounds how many there are.
-	open map[uint32]int64
-	last uint32 // the highest that was opened
+	open    map[uint32]int64
+	last    uint32 // the highest that was opened
+	goAways int    // sent
 }
 
 // received is told of a frame from the client.
@@ -233,15 +251,15 @@ func (s *streamCosts) received(h frameHeader) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.kind == http2.FrameHeaders && h.stream > s.last {
+	if h.kind == http2.FrameHeaders && h.stream > s.last && s.goAways < goAways {
 		s.last = h.stream
 		s.open[h.stream] = 0
 	}
 	cost, open := s.open[h.stream]
 	if open && h.kind == http2.FrameData && h.length > 0 {
-		cost += frameCost(h.length)
+		cost += frameCost(h)
 		if cost > s.limit {
-			return fmt.Errorf("the DATA frames of stream %d take %d bytes of memory, more than %d", h.stream, cost, s.limit)
+			return fmt.Errorf("the DATA frames of stream %d take %d bytes of memory beside their own, more than %d", h.stream, cost, s.limit)
 		}
 		s.open[h.stream] = cost
 	}
@@ -253,11 +271,16 @@ func (s *streamCosts) received(h frameHeader) error {
 
 // sent is told of a frame to the client.
 func (s *streamCosts) sent(h frameHeader) {
-	if !h.ends() {
+	goAway := h.kind == http2.FrameGoAway
+	if !goAway && !h.ends() {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if goAway {
+		s.goAways++
+		return
+	}
 	delete(s.open, h.stream)
 }
 

@@ -63,7 +63,7 @@ func (c *scriptedConn) Write(p []byte) (int, error) { return len(p), nil }
 // frames say.
 func TestE05_FramesAreFollowedThroughAnyCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const limit = 40_000
+		const limit = 4000
 		var in, out bytes.Buffer
 		in.WriteString(http2.ClientPreface)
 		client, server := http2.NewFramer(&in, nil), http2.NewFramer(&out, nil)
@@ -77,14 +77,16 @@ func TestE05_FramesAreFollowedThroughAnyCut(t *testing.T) {
 			if rapid.Bool().Draw(t, "small") {
 				n %= 100
 			}
+			cost := int64(0)
 			if pad < 0 {
 				require.NoError(t, client.WriteData(id, end, payload[:n]))
 			} else {
 				require.NoError(t, client.WriteDataPadded(id, end, payload[:n], payload[:pad]))
 				n += 1 + pad
+				cost = maxPadding
 			}
 			if _, open := want[id]; open && n > 0 {
-				want[id] += frameCost(n)
+				want[id] += cost + frameBuffer(n) - int64(n)
 				over = over || want[id] > limit
 			}
 			if end {
@@ -139,7 +141,7 @@ func TestE05_FramesAreFollowedThroughAnyCut(t *testing.T) {
 		conn := newWatchedConn(&scriptedConn{script: in.Bytes(), piece: cut}, limit)
 		_, err := io.ReadAll(conn)
 		if over {
-			require.ErrorContains(t, err, "more than 40000")
+			require.ErrorContains(t, err, "more than 4000")
 			return
 		}
 		require.NoError(t, err)
@@ -151,15 +153,43 @@ func TestE05_FramesAreFollowedThroughAnyCut(t *testing.T) {
 	})
 }
 
+// However many ordinary frames are on the way before a message that is too
+// large is refused, the connection goes on: its other streams are honest.
+func TestE05_OrdinaryFramesEndNoConnection(t *testing.T) {
+	s := streamCosts{limit: streamLimit(64 * KiB), open: map[uint32]int64{}}
+	require.NoError(t, s.received(frameHeader{kind: http2.FrameHeaders, stream: 1}))
+	for range 10_000 {
+		require.NoError(t, s.received(frameHeader{kind: http2.FrameData, stream: 1, length: 16 << 10}))
+	}
+	var err error
+	for n := 0; err == nil && n < 1000; n++ {
+		err = s.received(frameHeader{kind: http2.FrameData, stream: 1, length: 1025})
+	}
+	require.ErrorContains(t, err, "the DATA frames of stream 1 take", "odd ones do")
+}
+
+// Streams that grpc-go drops without a word while a connection drains are not
+// remembered.
+func TestE05_DrainingConnectionRemembersNothingNew(t *testing.T) {
+	s := streamCosts{limit: streamLimit(MiB), open: map[uint32]int64{}}
+	for id := uint32(1); id < 100; id += 2 {
+		require.NoError(t, s.received(frameHeader{kind: http2.FrameHeaders, stream: id}))
+		if id < 5 {
+			s.sent(frameHeader{kind: http2.FrameGoAway})
+		}
+	}
+	require.Len(t, s.open, 2)
+}
+
 // What is counted for a frame is the buffer that it gets.
 func TestE05_FrameCostIsTheBufferThatIsTaken(t *testing.T) {
 	for n := 1; n <= 16<<10; n++ {
 		if mem.IsBelowBufferPoolingThreshold(n) {
-			require.EqualValues(t, n+smallFrame, frameCost(n))
+			require.EqualValues(t, n+smallFrame, frameBuffer(n))
 			continue
 		}
 		buf := pieces.Get(n)
-		require.EqualValues(t, cap(*buf), frameCost(n), "%d", n)
+		require.EqualValues(t, cap(*buf), frameBuffer(n), "%d", n)
 		pieces.Put(buf)
 	}
 }
@@ -197,8 +227,8 @@ func TestE05_OddFramesHoldWhatIsStated(t *testing.T) {
 				length += 1 + tt.pad
 				require.NoError(t, http2.NewFramer(&frame, nil).WriteDataPadded(1, false, make([]byte, tt.data), make([]byte, tt.pad)))
 			}
-			most := int((limit - frameCost(5)) / frameCost(length))
-			if tt.data > 1 { // within the stream's window, or a client would have to wait
+			most := int(limit / frameBuffer(length)) // fewer than are allowed
+			if tt.data > 1 {                         // within the stream's window, or a client would have to wait
 				most = min(most, (1<<16-6)/length)
 			}
 			frames := bytes.Repeat(frame.Bytes(), most)
@@ -211,7 +241,7 @@ func TestE05_OddFramesHoldWhatIsStated(t *testing.T) {
 			require.NoError(t, err)
 			c.settled()
 			held := heapLive() - before
-			t.Logf("%d frames, which cost %d, hold %d bytes", most, int64(most)*frameCost(length), held)
+			t.Logf("%d frames hold %d bytes", most, held)
 			assert.LessOrEqual(t, held, int64(stated))
 			assert.EqualValues(t, 1, r.front.admission.requests.Load())
 
