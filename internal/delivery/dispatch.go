@@ -29,8 +29,9 @@ func (d *Delivery) within(u use, part, cost uint64) bool {
 
 // signalHealth is what is known of a signal's destinations as a whole.
 type signalHealth struct {
-	halted int       // lanes whose head is being tried again
-	hung   time.Time // when the latest call began that failed after more than hangs
+	halted  int       // lanes whose head is being tried again
+	hung    time.Time // when the latest call began that failed after more than hangs
+	doubted use       // by lanes in doubt
 }
 
 // hangs is how long a call takes at least of which it matters, once it has
@@ -39,13 +40,20 @@ const hangs = time.Second
 
 // doubtful reports whether a destination of the lane's signal hangs and nothing
 // of the lane was consumed since that began: the lane's next call may hang, too.
-// All such lanes together have three quarters of the consumers and of the
-// budget, but two in any case: one retry stops no others. Were there no such bound, every lane behind a destination that hangs,
-// and there may be one for each tenant, would have a consumer for the timeout
-// before it is parked, and other signals would wait for all of them.
 func (d *Delivery) doubtful(l *lane) bool {
 	s := &d.signals[l.id.Kind]
 	return s.halted > 0 && l.consumed.Before(s.hung)
+}
+
+// withinDoubt reports whether one more run of a lane in doubt, costing cost,
+// leaves those of its signal within half of the consumers and of the budget, and
+// all within three quarters; two there may be in any case, for one retry is to
+// stop no others. Were there no such bound, every lane behind a destination that
+// hangs, and there may be one for each tenant, would have a consumer for the
+// timeout before it is parked, and all other lanes would wait for that.
+func (d *Delivery) withinDoubt(l *lane, cost uint64) bool {
+	return d.doubted.consumers < 2 ||
+		d.within(d.doubted, 3, cost) && d.within(d.signals[l.id.Kind].doubted, 2, cost)
 }
 
 // blameSignal notes that a call hung, if it did.
@@ -103,7 +111,7 @@ func (d *Delivery) pick() (_ *group, others bool) {
 			continue
 		}
 		switch {
-		case d.doubted.consumers > 1 && !d.within(d.doubted, 3, g.cost) && d.doubtful(l):
+		case d.doubtful(l) && !d.withinDoubt(l, g.cost):
 		case d.within(l.use, 1, g.cost):
 			if got, others := d.claim(&d.queue, l, g); got != nil || !others {
 				return got, others
@@ -141,7 +149,7 @@ func (d *Delivery) pickRetry() (_ *group, others bool) {
 	for l := range d.retries.all() {
 		g := l.head()
 		if d.doubted.consumers > 0 && d.doubtful(l) {
-			if second == nil && d.within(d.doubted, 3, g.cost) {
+			if second == nil && d.withinDoubt(l, g.cost) {
 				second = l
 			}
 			continue
@@ -260,8 +268,9 @@ func (d *Delivery) ended(r *run) {
 
 // uses are those that r counts in.
 func (r *run) uses() []*use {
+	l := r.g.lane
 	if r.doubt {
-		return []*use{&r.g.lane.use, &r.d.doubted}
+		return []*use{&l.use, &r.d.doubted, &r.d.signals[l.id.Kind].doubted}
 	}
-	return []*use{&r.g.lane.use}
+	return []*use{&l.use}
 }

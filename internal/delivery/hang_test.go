@@ -90,6 +90,34 @@ func TestD11_ASignalOfManyTenantsHangs(t *testing.T) {
 	}
 }
 
+// TestD11_TwoSignalsHang: many lanes of one, and one lane of another, of which
+// a healthy one is in doubt for that: it does not come after the many.
+func TestD11_TwoSignalsHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Settings) { s.Config.Consumers = 4 })
+		r.p.setReact(func(c *call) error {
+			if c.tenant == "bad" {
+				<-c.ctx.Done()
+				return c.ctx.Err()
+			}
+			return hangingTraces(c)
+		})
+		r.logFrame("good", "x")
+		time.Sleep(time.Minute)
+		r.logFrame("bad", "x")
+		time.Sleep(30 * time.Minute)
+		r.wait()
+		require.Equal(t, Parked, r.state(logLane("bad")))
+		require.True(t, r.doubtful(r.lanes[logLane("good")]))
+		for _, tenant := range names("t", 300) {
+			r.log.append(journal.Lane{Tenant: tenant, Kind: journal.KindTraces}, 1, tracePayload("x"))
+		}
+		r.wait()
+		late, _ := waits(r, 3*time.Hour)
+		assert.LessOrEqual(t, late, 2*int(r.cfg.Timeout/(10*time.Second)))
+	})
+}
+
 // TestD11_HangingRetriesLeaveBudget: frames of parked lanes, which hang again
 // and again, would fill the budget.
 func TestD11_HangingRetriesLeaveBudget(t *testing.T) {
