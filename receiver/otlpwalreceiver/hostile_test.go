@@ -241,7 +241,7 @@ func TestE03_JSONThatWouldBlowUpIsRefusedBeforeItIsDecoded(t *testing.T) {
 		"empty with space":           {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("{ } ,", 1<<20) + `{}]}]}]}`, "more than 32 times as much"},
 		"null spans":                 {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("null,", 1<<20) + `null]}]}]}`, "more than 32 times as much"},
 		"null log records":           {otlpwire.Logs, `{"resourceLogs":[{"scopeLogs":[{"logRecords":[` + strings.Repeat("null ,", 1<<20) + `null]}]}]}`, "more than 32 times as much"},
-		"ends of objects":            {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("},", 1<<20) + `}]}]}]}`, "more than 32 times as much"},
+		"ends of objects":            {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("},", 1<<20) + `}]}]}]}`, "expected an object or null"},
 		"few null spans":             {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("null,", 1<<10) + `{}]}]}]}`, ""},
 		"few empty spans":            {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("{},", 1<<10) + `{}]}]}]}`, ""},
 		"deep":                       {otlpwire.Logs, deep(5000), "nests deeper than 148 brackets"},
@@ -372,7 +372,6 @@ func TestJSONShapeBoundsWhatIsDecoded(t *testing.T) {
 		"null attributes":  {otlpwire.Logs, `{"resourceLogs":[{"resource":{"attributes":[` + strings.Repeat("null,", 20_000) + `{}]}}]}`},
 		"strings":          {otlpwire.Profiles, `{"dictionary":{"stringTable":[` + strings.Repeat(`"",`, 20_000) + `""]}}`},
 		"null strings":     {otlpwire.Profiles, `{"dictionary":{"stringTable":[` + strings.Repeat(`null,`, 20_000) + `""]}}`},
-		"ends of objects":  {otlpwire.Traces, `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat("},", 20_000) + `{}]}]}]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bound := shapeOf([]byte(c.json)).decodedSize(len(c.json))

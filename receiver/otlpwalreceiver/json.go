@@ -3,6 +3,7 @@
 package otlpwalreceiver
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/otelweir/weir/internal/otlpwire"
@@ -22,16 +23,15 @@ func (f *front) convertJSON(r *request) *refusal.Error {
 }
 
 func (f *front) jsonToProto(r *request) *refusal.Error {
-	shape := shapeOf(r.payload)
-	if shape.depth > maxJSONDepth(f.maxNesting) {
-		return invalidPayload(fmt.Errorf("JSON nests deeper than %d brackets (admission.max_nesting is %d)", maxJSONDepth(f.maxNesting), f.maxNesting))
+	if err := otlpwire.CheckJSON(r.signal, r.payload, maxJSONDepth(f.maxNesting)); err != nil {
+		if errors.Is(err, otlpwire.ErrTooDeep) {
+			err = fmt.Errorf("JSON nests deeper than %d brackets (admission.max_nesting is %d): %w", maxJSONDepth(f.maxNesting), f.maxNesting, err)
+		}
+		return invalidPayload(err)
 	}
-	decoded := shape.decodedSize(len(r.payload))
+	decoded := shapeOf(r.payload).decodedSize(len(r.payload))
 	if decoded > maxDensity*len(r.payload) && decoded > freeDensity {
 		return invalidPayload(fmt.Errorf("JSON of %d bytes would decode to about %d, more than %d times as much", len(r.payload), decoded, maxDensity))
-	}
-	if err := otlpwire.CheckJSON(r.signal, r.payload, maxJSONDepth(f.maxNesting)); err != nil {
-		return invalidPayload(err)
 	}
 	// It grows the request's own charge: a request that is alone is never
 	// refused for lack of memory, or it would be for ever.
@@ -63,13 +63,12 @@ const (
 	freeDensity = 1 << 20
 )
 
-// jsonShape is what a look at the brackets and commas of JSON tells about the
-// memory it decodes to.
+// jsonShape is what a look at the brackets and commas of JSON that
+// otlpwire.CheckJSON accepts tells about the memory it decodes to.
 type jsonShape struct {
-	elements int // what is no scalar in arrays: spans, points, attributes
+	elements int // objects and nulls in arrays: spans, points, attributes
 	objects  int // all other objects
 	commas   int
-	depth    int // of brackets
 }
 
 // Bytes of pdata behind one of each: its largest message, a oneof's wrapper
@@ -81,7 +80,7 @@ const (
 )
 
 // decodedSize is an upper bound of what JSON of this shape and length decodes
-// to, if otlpwire.CheckJSON accepts it.
+// to.
 func (s jsonShape) decodedSize(length int) int {
 	return s.elements*elementSize + s.objects*objectSize + s.commas*commaSize + length
 }
@@ -91,11 +90,9 @@ func (s jsonShape) decodedSize(length int) int {
 // kvlist inside a value adds 4.
 func maxJSONDepth(nesting int) int { return 16 + 4*(nesting+1) }
 
-// shapeOf looks at JSON once. What is not JSON gets some shape; the decoder
-// refuses it.
+// shapeOf looks at JSON once.
 func shapeOf(data []byte) jsonShape {
 	var s jsonShape
-	depth := 0
 	last := byte(0) // last byte outside strings and white space
 	for i := 0; i < len(data); i++ {
 		c := data[i]
@@ -115,22 +112,13 @@ func shapeOf(data []byte) jsonShape {
 			} else {
 				s.objects++
 			}
-			depth++
-		case '[':
-			depth++
-		case 'n', '}': // null, or what is no JSON: the decoder makes an element of either
+		case 'n': // null, of which the decoder makes an element
 			if inArray {
 				s.elements++
 			}
-			if c == '}' {
-				depth--
-			}
-		case ']':
-			depth--
 		case ',':
 			s.commas++
 		}
-		s.depth = max(s.depth, depth)
 		last = c
 	}
 	return s
