@@ -31,21 +31,7 @@ func (l *maintainedLog) Housekeep(ctx context.Context, maxUnlinks int) (barrier.
 	if err := l.isBound(ctx); err != nil {
 		return barrier.Progress{}, err
 	}
-	l.forgetTenants()
 	return l.coordinator.Housekeep(ctx, maxUnlinks)
-}
-
-// forgetTenants has the table forget tenants of which the log has nothing
-// unsettled, read or not, if they are too many. It takes the journal lock.
-func (l *maintainedLog) forgetTenants() {
-	if l.front.tenants == nil {
-		return
-	}
-	inLog := map[string]bool{}
-	for _, lane := range l.journal.Lanes() {
-		inLog[lane.Tenant] = true
-	}
-	l.front.tenants.forget(inLog)
 }
 
 // isBound waits until the coordinator knows its schedule: maintenance begins

@@ -168,7 +168,10 @@ func (t *telemetry) observe(r *walReceiver) error {
 		b.RegisterDeliveryInFlightUsageCallback(t.gauge(func() int64 { return clamp(r.delivery.Stats().InFlight) })),
 		b.RegisterDeliveryLanesParkedCallback(t.gauge(func() int64 { return int64(r.delivery.Stats().Parked) })),
 
-		b.RegisterWalAcceptedItemsCallback(perAccepted(func(a *accepted) uint64 { return a.items.Load() })),
+		b.RegisterWalAcceptedItemsCallback(func(ctx context.Context, o metric.Int64Observer) error {
+			r.forgetTenants() // once per collection
+			return perAccepted(func(a *accepted) uint64 { return a.items.Load() })(ctx, o)
+		}),
 		b.RegisterWalAcceptedSizeCallback(perAccepted(func(a *accepted) uint64 { return a.bytes.Load() })),
 		b.RegisterWalSettledItemsCallback(perSignal(func(s delivery.SignalStats) uint64 { return s.Settled.Items })),
 		b.RegisterWalSettledSizeCallback(perSignal(func(s delivery.SignalStats) uint64 { return s.Settled.Size })),
@@ -281,6 +284,19 @@ func (t *telemetry) observe(r *walReceiver) error {
 			return nil
 		}),
 	)
+}
+
+// forgetTenants has the table forget tenants of which the log has nothing
+// unsettled, read or not, if they are too many. It takes the journal lock.
+func (r *walReceiver) forgetTenants() {
+	if r.front.tenants == nil {
+		return
+	}
+	inLog := map[string]bool{}
+	for _, lane := range r.journal.Lanes() {
+		inLog[lane.Tenant] = true
+	}
+	r.front.tenants.forget(inLog)
 }
 
 // rotationStates are the states' names.

@@ -359,25 +359,6 @@ func TestF01_TenantsHaveNoSeriesOfNothing(t *testing.T) {
 	n.stop()
 }
 
-// Of a tenant that is one too many nothing is kept once the log has nothing of
-// it; what it had counted is counted without it.
-func TestF01_TenantsAreForgotten(t *testing.T) {
-	tt := newMetrics(t)
-	n := newNode(t, nodeOptions{metrics: tt, every: 10 * time.Millisecond, change: func(c *Config) {
-		c.Tenant.MetadataKey, c.Tenant.Metrics = "x-tenant", true
-	}})
-	require.NoError(t, n.inst.Start(t.Context(), n.host))
-	n.recv.front.tenants.mu.Lock()
-	n.recv.front.tenants.kept = 0
-	n.recv.front.tenants.mu.Unlock()
-	n.connect()
-	require.NoError(t, n.exportAs("acme", otlpwire.Logs, requestOf(t, otlpwire.Logs, 3)))
-	eventually(t, "forgotten", func() bool {
-		return nameless(t, tt, "otelcol.wal.accepted.items") == 3 && sum(t, tt, "otelcol.wal.accepted.items") == 3
-	})
-	n.stop()
-}
-
 // A tenant whose first frames no reader has come to is in the log too.
 func TestF01_TenantThatDeliveryHasNotReadIsCounted(t *testing.T) {
 	tt := newMetrics(t)
@@ -391,7 +372,6 @@ func TestF01_TenantThatDeliveryHasNotReadIsCounted(t *testing.T) {
 	n.recv.front.tenants.kept = 0
 	require.NoError(t, n.exportAs("acme", otlpwire.Logs, requestOf(t, otlpwire.Logs, 3)))
 	for range 3 {
-		(&maintainedLog{n.recv}).forgetTenants()
 		assert.EqualValues(t, 3, sum(t, tt, "otelcol.wal.accepted.items", attribute.String("tenant", "acme")))
 		assert.Zero(t, nameless(t, tt, "otelcol.wal.accepted.items"))
 	}
